@@ -1,0 +1,73 @@
+//! The client: start, signal, wait, look, operate. It needs a store, not an engine.
+
+mod operate;
+mod signal;
+mod start;
+mod view;
+
+use std::sync::Arc;
+
+pub use self::signal::SignalCall;
+pub use self::start::{Start, Started};
+use crate::limits::check_name;
+use crate::store::{Store, Written};
+use crate::{DEFAULT_NAMESPACE, History, Limits, Registry, Result};
+
+/// What callers use. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    store: Arc<dyn Store>,
+    registry: Arc<Registry>,
+    namespace: Arc<str>,
+    limits: Limits,
+    history: History,
+}
+
+impl Client {
+    /// Opens a store by its address, without running anything here.
+    pub async fn open(url: &str) -> Result<Self> {
+        Ok(Self::on(crate::store::open(url).await?))
+    }
+
+    /// A client of a store that is open already.
+    pub fn on(store: Arc<dyn Store>) -> Self {
+        Self::new(store, Arc::default(), Limits::default(), History::On)
+    }
+
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        registry: Arc<Registry>,
+        limits: Limits,
+        history: History,
+    ) -> Self {
+        Self { store, registry, namespace: DEFAULT_NAMESPACE.into(), limits, history }
+    }
+
+    /// The same client in another namespace: what it starts is there, and keys are looked up there.
+    pub fn in_namespace(&self, namespace: &str) -> Result<Self> {
+        check_name("namespace", namespace)?;
+        Ok(Self { namespace: namespace.into(), ..self.clone() })
+    }
+
+    /// The namespace it works in.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The store it works on.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Passes on what a write made possible, and gives its answer.
+    fn applied<T>(&self, written: Written<T>) -> T {
+        self.store.poke(&written.effects);
+        written.value
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,105 @@
+//! Operating on instances from outside.
+
+use super::Client;
+use crate::limits::check_name;
+use crate::machine::encode_at;
+use crate::store::{Brake, Cancel, Collect, Collected};
+use crate::{At, Error, Event, InstanceId, KeyScope, Machine, NewInstance, Result, Target};
+
+impl Client {
+    /// Cancels an instance: at once, or when its running step ends. Its live children go with it, unless
+    /// their spawn chose otherwise.
+    pub async fn cancel(&self, target: impl Into<Target>) -> Result<Cancel> {
+        Ok(self.applied(self.store.cancel(self.namespace.to_string(), target.into()).await?))
+    }
+
+    /// Runs a failed or cancelled instance again from its step, with the inputs it had.
+    pub async fn retry(&self, target: impl Into<Target>) -> Result<InstanceId> {
+        Ok(self.applied(self.store.retry(self.namespace.to_string(), target.into(), None).await?))
+    }
+
+    /// Runs a failed or cancelled instance again from another place.
+    #[allow(clippy::needless_pass_by_value, reason = "the state becomes the instance's")]
+    pub async fn retry_at<M: Machine>(
+        &self,
+        target: impl Into<Target>,
+        state: M::State,
+    ) -> Result<InstanceId> {
+        self.retry_raw(target.into(), encode_at(&state)?).await
+    }
+
+    /// Runs a failed or cancelled instance again from a place known by name.
+    pub async fn retry_raw(&self, target: impl Into<Target>, at: At) -> Result<InstanceId> {
+        check_name("step name", &at.step)?;
+        self.limits.check_document("state", &at.state)?;
+        Ok(self.applied(self.store.retry(self.namespace.to_string(), target.into(), Some(at)).await?))
+    }
+
+    /// Puts an instance's brake on: it keeps its status, takes signals, and is not claimed.
+    pub async fn pause(&self, target: impl Into<Target>) -> Result<InstanceId> {
+        Ok(self.applied(self.store.pause(self.namespace.to_string(), target.into(), Brake::On).await?))
+    }
+
+    /// Takes an instance's brake off.
+    pub async fn resume(&self, target: impl Into<Target>) -> Result<InstanceId> {
+        Ok(self.applied(self.store.pause(self.namespace.to_string(), target.into(), Brake::Off).await?))
+    }
+
+    /// Puts the brake on a queue of this client's namespace.
+    pub async fn pause_queue(&self, queue: &str) -> Result<()> {
+        check_name("queue", queue)?;
+        Ok(self
+            .applied(self.store.pause_queue(self.namespace.to_string(), queue.to_owned(), Brake::On).await?))
+    }
+
+    /// Takes the brake off a queue.
+    pub async fn resume_queue(&self, queue: &str) -> Result<()> {
+        check_name("queue", queue)?;
+        Ok(self
+            .applied(self.store.pause_queue(self.namespace.to_string(), queue.to_owned(), Brake::Off).await?))
+    }
+
+    /// Starts a new instance where another one was after an event, perhaps with `change`s: another key, an
+    /// edited state. The original's key is not taken along.
+    pub async fn fork(
+        &self,
+        target: impl Into<Target>,
+        seq: u64,
+        change: impl FnOnce(NewInstance) -> NewInstance,
+    ) -> Result<InstanceId> {
+        let target = target.into();
+        let origin = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
+        let event = self.event(origin.id, seq).await?;
+        let at = At { step: event.step.into(), state: event.state };
+        let new = NewInstance {
+            queue: origin.queue,
+            priority: origin.priority,
+            lane: origin.lane,
+            key_scope: KeyScope::Live,
+            forked_from: Some((origin.id, seq)),
+            ..NewInstance::named(origin.machine, origin.version, at)
+        };
+        self.start_one(change(new)).await
+    }
+
+    /// Removes instances that ended longer ago than `ended_for`, in bounded batches.
+    pub async fn collect(&self, ended_for: std::time::Duration) -> Result<Collected> {
+        let mut total = Collected::default();
+        loop {
+            let batch =
+                Collect { ended_for: Some(ended_for), events_for: None, events_after: 0, rows_max: 256 };
+            let collected = self.store.collect(batch).await?;
+            total.instances += collected.instances;
+            if collected.instances < batch.rows_max {
+                return Ok(total);
+            }
+        }
+    }
+
+    async fn event(&self, id: InstanceId, seq: u64) -> Result<Event> {
+        let missing = || Error::NoEvent { id, seq };
+        let after = seq.checked_sub(1).ok_or_else(missing)?;
+        let events = self.store.history(id, after, 1).await?;
+        events.into_iter().next().filter(|event| event.seq == seq).ok_or_else(missing)
+    }
+}

@@ -1,0 +1,109 @@
+//! Signalling instances.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+
+use serde::Serialize;
+
+use super::Client;
+use crate::limits::check_name;
+use crate::store::Delivery;
+use crate::{Delivered, Error, Json, NewSignal, Result, Signal, Target};
+
+impl Client {
+    /// Sends a signal to an instance, by id or by key. Awaiting it gives what became of it, once durable.
+    ///
+    /// A target that is unknown or has ended is [`Error::NoTarget`].
+    #[must_use = "nothing is sent before the call is awaited"]
+    #[allow(clippy::needless_pass_by_value, reason = "the payload goes with the signal")]
+    pub fn signal<T: Serialize>(
+        &self,
+        target: impl Into<Target>,
+        signal: Signal<T>,
+        payload: T,
+    ) -> SignalCall<'_> {
+        let payload = Json::encode("signal payload", &payload);
+        SignalCall {
+            client: self,
+            target: target.into(),
+            signal: payload.map(|payload| NewSignal::new(signal.name(), payload)),
+        }
+    }
+
+    /// Sends a signal known by name, with a payload in JSON. What the target's machine declares is checked.
+    pub async fn signal_raw(&self, target: impl Into<Target>, signal: NewSignal) -> Result<Delivered> {
+        let target = target.into();
+        self.check_payload(&target, &signal).await?;
+        self.deliver_one(target, signal).await
+    }
+
+    /// Sends many signals in one write, and says for each what became of it.
+    pub async fn signal_many(
+        &self,
+        signals: impl IntoIterator<Item = (Target, NewSignal)>,
+    ) -> Result<Vec<Delivered>> {
+        let mut batch = Vec::new();
+        for (target, signal) in signals {
+            signal.check(&self.limits)?;
+            if let Target::Key(key) = &target {
+                check_name("key", key)?;
+            }
+            self.check_payload(&target, &signal).await?;
+            batch.push(Delivery { namespace: self.namespace.to_string(), target, signal });
+        }
+        Ok(self.applied(self.store.deliver(batch).await?))
+    }
+
+    async fn deliver_one(&self, target: Target, signal: NewSignal) -> Result<Delivered> {
+        signal.check(&self.limits)?;
+        if let Target::Key(key) = &target {
+            check_name("key", key)?;
+        }
+        let delivery = Delivery { namespace: self.namespace.to_string(), target: target.clone(), signal };
+        let delivered = self.applied(self.store.deliver(vec![delivery]).await?);
+        match delivered.into_iter().next().expect("one signal, one answer") {
+            Delivered::NoTarget => Err(Error::NoTarget(target)),
+            delivered => Ok(delivered),
+        }
+    }
+
+    /// Asks who the target is only if a machine here checks signals of this name.
+    async fn check_payload(&self, target: &Target, signal: &NewSignal) -> Result<()> {
+        if !self.registry.checks_signal(&signal.name) {
+            return Ok(());
+        }
+        match self.store.get(self.namespace.to_string(), target.clone()).await? {
+            Some(instance) => self.registry.check_payload(
+                &instance.machine,
+                instance.version,
+                &signal.name,
+                &signal.payload,
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A signal under way: options, then `.await`.
+#[must_use = "nothing is sent before it is awaited"]
+pub struct SignalCall<'a> {
+    client: &'a Client,
+    target: Target,
+    signal: Result<NewSignal>,
+}
+
+impl SignalCall<'_> {
+    /// Makes redelivery a no-op for the life of the instance.
+    pub fn dedup(self, key: impl Into<String>) -> Self {
+        Self { signal: self.signal.map(|signal| signal.dedup(key)), ..self }
+    }
+}
+
+impl<'a> IntoFuture for SignalCall<'a> {
+    type Output = Result<Delivered>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.client.deliver_one(self.target, self.signal?).await })
+    }
+}

@@ -1,0 +1,132 @@
+//! Starting instances.
+
+use std::future::{Future, IntoFuture};
+use std::marker::PhantomData;
+use std::pin::Pin;
+
+use super::Client;
+use crate::{
+    Delivered, Error, Inserted, InstanceId, Job, JobMachine, JobState, KeyScope, Machine, NewInstance,
+    NewSignal, Result, Target, When,
+};
+
+impl Client {
+    /// Starts an instance of a machine. Awaiting it gives the id once the instance is durable.
+    ///
+    /// A taken key is [`Error::KeyTaken`], with the id that holds it.
+    #[must_use = "nothing is started before the call is awaited"]
+    pub fn start<M: Machine>(&self, state: M::State) -> Start<'_, M> {
+        let mut new = NewInstance::of::<M>(state);
+        self.namespace.as_ref().clone_into(&mut new.namespace);
+        Start { client: self, new, machine: PhantomData }
+    }
+
+    /// Starts a job.
+    #[must_use = "nothing is started before the call is awaited"]
+    pub fn start_job<J: Job>(&self, input: J::Input) -> Start<'_, JobMachine<J>> {
+        self.start::<JobMachine<J>>(JobState::Run(input))
+    }
+
+    /// Starts many instances in one write, and says for each what became of it.
+    ///
+    /// All of them are in this client's namespace. One that is refused as malformed refuses them all.
+    pub async fn start_many(&self, new: impl IntoIterator<Item = NewInstance>) -> Result<Vec<Inserted>> {
+        let mut batch: Vec<_> = new.into_iter().collect();
+        for new in &mut batch {
+            self.admit(new)?;
+        }
+        Ok(self.applied(self.store.insert(batch).await?))
+    }
+
+    /// Starts an instance with a signal in its inbox; if its key is taken, the holder gets the signal.
+    pub async fn start_and_signal(&self, new: NewInstance, signal: NewSignal) -> Result<Started> {
+        self.registry.check_payload(&new.machine, new.version, &signal.name, &signal.payload)?;
+        let inserted = self.start_many([new.signal(signal)]).await?;
+        match inserted.into_iter().next().expect("one instance, one answer") {
+            Inserted::New(id) => Ok(Started::New(id)),
+            Inserted::Taken { holder, signals } => match signals.first() {
+                Some(Delivered::NoTarget) | None => Err(Error::NoTarget(Target::Id(holder))),
+                Some(delivered) => Ok(Started::Signalled(holder, *delivered)),
+            },
+        }
+    }
+
+    pub(super) async fn start_one(&self, new: NewInstance) -> Result<InstanceId> {
+        let key = new.key.clone();
+        let inserted = self.start_many([new]).await?;
+        match inserted.into_iter().next().expect("one instance, one answer") {
+            Inserted::New(id) => Ok(id),
+            Inserted::Taken { holder, .. } => {
+                Err(Error::KeyTaken { key: key.expect("only a key can be taken"), holder })
+            }
+        }
+    }
+
+    fn admit(&self, new: &mut NewInstance) -> Result<()> {
+        self.namespace.as_ref().clone_into(&mut new.namespace);
+        new.history.get_or_insert(self.history);
+        new.check(&self.limits)
+    }
+}
+
+/// What became of a start with a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// A new instance, with the signal in its inbox.
+    New(InstanceId),
+    /// The key's holder got the signal.
+    Signalled(InstanceId, Delivered),
+}
+
+/// A start under way: options, then `.await`.
+#[must_use = "nothing is started before it is awaited"]
+pub struct Start<'a, M> {
+    client: &'a Client,
+    new: NewInstance,
+    machine: PhantomData<fn() -> M>,
+}
+
+impl<M> Start<'_, M> {
+    /// Sets its key.
+    pub fn key(self, key: impl Into<String>) -> Self {
+        self.with(|new| new.key(key))
+    }
+
+    /// Sets when its key counts as taken; while it is live, unless said otherwise.
+    pub fn key_scope(self, scope: KeyScope) -> Self {
+        self.with(|new| new.key_scope(scope))
+    }
+
+    /// Sets its queue instead of the machine's.
+    pub fn queue(self, queue: impl Into<String>) -> Self {
+        self.with(|new| new.queue(queue))
+    }
+
+    /// Sets its priority; lower runs earlier.
+    pub fn priority(self, priority: i32) -> Self {
+        self.with(|new| new.priority(priority))
+    }
+
+    /// Sets its lane: the steps of a lane run one at a time, in order.
+    pub fn lane(self, lane: impl Into<String>) -> Self {
+        self.with(|new| new.lane(lane))
+    }
+
+    /// Sets when it may first run.
+    pub fn start_at(self, when: impl Into<When>) -> Self {
+        self.with(|new| new.start_at(when))
+    }
+
+    fn with(self, change: impl FnOnce(NewInstance) -> NewInstance) -> Self {
+        Self { new: change(self.new), ..self }
+    }
+}
+
+impl<'a, M: 'a> IntoFuture for Start<'a, M> {
+    type Output = Result<InstanceId>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.client.start_one(self.new))
+    }
+}

@@ -1,0 +1,111 @@
+//! Looking at instances, and waiting for their end.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::Client;
+use crate::explain::explain;
+use crate::store::{Filter, Page, Stats};
+use crate::{Error, Event, InboxSignal, Instance, Job, Json, Machine, Result, Status, Target};
+
+/// How often a waiter looks by itself: an end in another process pokes nobody here.
+const WAIT_POLL: Duration = Duration::from_millis(250);
+
+impl Client {
+    /// Waits for an instance's output. Within one process the answer comes as soon as it is durable.
+    pub async fn wait<M: Machine>(&self, target: impl Into<Target>, within: Duration) -> Result<M::Output> {
+        self.wait_output(target.into(), within).await
+    }
+
+    /// Waits for a job's output.
+    pub async fn wait_job<J: Job>(&self, target: impl Into<Target>, within: Duration) -> Result<J::Output> {
+        self.wait_output(target.into(), within).await
+    }
+
+    /// Waits for an instance's end, whatever it is.
+    pub async fn wait_end(&self, target: impl Into<Target>, within: Duration) -> Result<Instance> {
+        let target = target.into();
+        let deadline = Instant::now() + within;
+        let first = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
+        let id = first.id;
+        let waiter = self.store.hub().wait_for(id);
+        loop {
+            let told = waiter.notify.notified();
+            tokio::pin!(told);
+            // From here on an end is heard of, so looking now misses nothing.
+            told.as_mut().enable();
+            let instance = self.get(id).await?.ok_or(Error::NotFound(Target::Id(id)))?;
+            if instance.status.is_terminal() {
+                return Ok(instance);
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                let explanation = self.explain(id).await?;
+                return Err(Error::StillLive { id, waited_ms: within.as_millis() as u64, explanation });
+            }
+            let _ = tokio::time::timeout(WAIT_POLL.min(deadline - now), told).await;
+        }
+    }
+
+    async fn wait_output<T: DeserializeOwned>(&self, target: Target, within: Duration) -> Result<T> {
+        let ended = self.wait_end(target, within).await?;
+        match (ended.status, ended.output) {
+            (Status::Done, output) => output.unwrap_or_else(Json::null).decode("output"),
+            (status, _) => Err(Error::Ended { id: ended.id, status, error: ended.last_error }),
+        }
+    }
+
+    /// One instance, by id or key; `None` if there is none.
+    pub async fn get(&self, target: impl Into<Target>) -> Result<Option<Instance>> {
+        self.store.get(self.namespace.to_string(), target.into()).await
+    }
+
+    /// Instances, newest first, a page at a time. Unless the filter names a namespace, in this client's.
+    pub async fn list(&self, mut filter: Filter) -> Result<Page> {
+        filter.namespace.get_or_insert_with(|| self.namespace.to_string());
+        if filter.limit == 0 {
+            filter.limit = 100;
+        }
+        self.store.list(filter).await
+    }
+
+    /// The names that an instance is parked on; none if it is not.
+    pub async fn waiting(&self, target: impl Into<Target>) -> Result<Vec<String>> {
+        let target = target.into();
+        let instance = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
+        Ok(if instance.status == Status::AwaitingSignal { instance.awaits } else { Vec::new() })
+    }
+
+    /// The instances that are parked on a signal, newest first.
+    pub async fn find_waiting(&self, signal: impl Into<String>, limit: usize) -> Result<Page> {
+        self.list(Filter { awaiting: Some(signal.into()), limit, ..Filter::default() }).await
+    }
+
+    /// The signals that wait for an instance. An ended instance has none.
+    pub async fn inbox(&self, target: impl Into<Target>) -> Result<Vec<InboxSignal>> {
+        let target = target.into();
+        let instance = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
+        if instance.status.is_terminal() { Ok(Vec::new()) } else { self.store.inbox(instance.id).await }
+    }
+
+    /// An instance's history, from its first event.
+    pub async fn history(&self, target: impl Into<Target>) -> Result<Vec<Event>> {
+        let target = target.into();
+        let instance = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
+        self.store.history(instance.id, 0, usize::MAX >> 1).await
+    }
+
+    /// Why an instance is not moving, in one plain sentence.
+    pub async fn explain(&self, target: impl Into<Target>) -> Result<String> {
+        let target = target.into();
+        let situation = self.store.situation(self.namespace.to_string(), target.clone()).await?;
+        Ok(explain(&situation.ok_or(Error::NotFound(target))?))
+    }
+
+    /// Counts, queues and workers, of every namespace.
+    pub async fn stats(&self) -> Result<Stats> {
+        self.store.stats().await
+    }
+}

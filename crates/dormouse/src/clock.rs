@@ -1,0 +1,111 @@
+//! Time comes in: the system's, or one that a test moves.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
+
+/// The time that the SQLite store stamps and compares with.
+pub trait Clock: Send + Sync + 'static {
+    /// The moment it is.
+    fn now(&self) -> Timestamp;
+
+    /// Resolves once this clock has moved on by `duration`.
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}
+
+/// The machine's own clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(tokio::time::sleep(duration))
+    }
+}
+
+/// A clock that stands still until it is moved, for tests.
+#[derive(Clone, Debug)]
+pub struct VirtualClock {
+    now: Arc<watch::Sender<Timestamp>>,
+    moving: Arc<Mutex<()>>,
+}
+
+impl VirtualClock {
+    /// A clock that stands at `start`.
+    pub fn new(start: Timestamp) -> Self {
+        Self { now: Arc::new(watch::Sender::new(start)), moving: Arc::default() }
+    }
+
+    /// Moves the clock; sleepers whose time has come wake up.
+    pub fn advance(&self, duration: Duration) {
+        self.set(later(self.now(), duration));
+    }
+
+    /// Moves the clock to a moment, backwards too.
+    pub fn set(&self, to: Timestamp) {
+        let _one_at_a_time = self.moving.lock().expect("the clock's lock is never poisoned");
+        self.now.send_replace(to);
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Timestamp {
+        *self.now.borrow()
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let until = later(self.now(), duration);
+        let mut now = self.now.subscribe();
+        Box::pin(async move {
+            // The sender lives as long as `self`, so the channel cannot close while we wait.
+            let _ = now.wait_for(|now| *now >= until).await;
+        })
+    }
+}
+
+/// `at + duration`, held at the end of time instead of overflowing.
+pub(crate) fn later(at: Timestamp, duration: Duration) -> Timestamp {
+    SignedDuration::try_from(duration)
+        .ok()
+        .and_then(|duration| at.checked_add(duration).ok())
+        .unwrap_or(Timestamp::MAX)
+}
+
+/// A moment that is given outright, or counted from the store's present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At this moment.
+    At(Timestamp),
+    /// This long after the commit.
+    In(Duration),
+}
+
+impl When {
+    /// The moment meant, seen from `now`.
+    pub(crate) fn from_now(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(at) => at,
+            Self::In(duration) => later(now, duration),
+        }
+    }
+}
+
+impl From<Timestamp> for When {
+    fn from(at: Timestamp) -> Self {
+        Self::At(at)
+    }
+}
+
+impl From<Duration> for When {
+    fn from(duration: Duration) -> Self {
+        Self::In(duration)
+    }
+}

@@ -1,0 +1,132 @@
+//! What a step knows about the instance it runs for.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use crate::{InboxSignal, InstanceId, Json, Result, Signal, SignalId, Status, Wake};
+
+/// What a step is handed besides its state.
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub(crate) id: InstanceId,
+    pub(crate) namespace: String,
+    pub(crate) key: Option<String>,
+    pub(crate) attempt: u32,
+    pub(crate) seq: u64,
+    pub(crate) wake: Option<Wake>,
+    pub(crate) awaits: Vec<String>,
+    pub(crate) inbox: Vec<InboxSignal>,
+    pub(crate) children: Vec<ChildView>,
+    pub(crate) now: Timestamp,
+    pub(crate) cancel: CancellationToken,
+}
+
+/// A child as its parent sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChildView {
+    /// Its id.
+    pub id: InstanceId,
+    /// Its machine.
+    pub machine: String,
+    /// Its key.
+    pub key: Option<String>,
+    /// Its status; not terminal if a quorum or a deadline released the barrier first.
+    pub status: Status,
+    /// What it is done with.
+    pub output: Option<Json>,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+impl ChildView {
+    /// Its output in its type; `None` if it has none.
+    pub fn output<T: DeserializeOwned>(&self) -> Result<Option<T>> {
+        self.output.as_ref().map(|output| output.decode("child's output")).transpose()
+    }
+}
+
+impl Context {
+    /// The instance.
+    pub fn id(&self) -> InstanceId {
+        self.id
+    }
+
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Its key.
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    /// How often this step was tried before: 0 at first.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// The fencing token: grows with every commit, so an outside system can refuse an older one.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// Why the instance woke, if it was parked before this step.
+    pub fn wake(&self) -> Option<Wake> {
+        self.wake
+    }
+
+    /// Whether a deadline woke it. A signal may have come all the same: look at what was received first.
+    pub fn timed_out(&self) -> bool {
+        self.wake == Some(Wake::Timeout)
+    }
+
+    /// The payloads of the awaited signals of this name, in order of arrival.
+    pub fn received<T: DeserializeOwned>(&self, signal: Signal<T>) -> Result<Vec<T>> {
+        self.received_all()
+            .filter(|received| received.name == signal.name())
+            .map(|received| received.payload.decode("signal payload"))
+            .collect()
+    }
+
+    /// Every awaited signal, in order of arrival.
+    pub fn received_all(&self) -> impl Iterator<Item = &InboxSignal> {
+        self.inbox.iter().filter(|signal| self.awaits.contains(&signal.name))
+    }
+
+    /// The whole inbox, awaited or not, in order of arrival.
+    pub fn inbox(&self) -> &[InboxSignal] {
+        &self.inbox
+    }
+
+    /// The children of the round that this step was parked on, in order of their spawning.
+    pub fn children(&self) -> &[ChildView] {
+        &self.children
+    }
+
+    /// The outputs of those children that are done, in order of their spawning.
+    pub fn outputs<T: for<'de> Deserialize<'de>>(&self) -> Result<Vec<T>> {
+        self.children.iter().filter_map(|child| child.output().transpose()).collect()
+    }
+
+    /// The store's time when the step was handed out.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Whether someone asked to cancel the instance: whatever the step returns, it will be `cancelled`.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    /// Resolves when someone asks to cancel the instance.
+    pub async fn cancelled(&self) {
+        self.cancel.cancelled().await;
+    }
+
+    pub(crate) fn received_ids(&self) -> Vec<SignalId> {
+        self.received_all().map(|signal| signal.id).collect()
+    }
+}

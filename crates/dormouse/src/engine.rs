@@ -1,0 +1,255 @@
+//! The engine: what runs here. It starts and stops the loops below.
+//!
+//! An instance goes through four hand-offs with no way back: a queue **claims** it, its step **runs**, the
+//! committer **commits** the outcome, and the **effects** of that commit poke whoever can go on.
+
+mod builder;
+mod collector;
+mod committer;
+mod effects;
+mod lease;
+mod queue;
+mod step;
+mod timer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use self::builder::EngineBuilder;
+use self::committer::Committer;
+use self::lease::Running;
+use crate::store::{Namespaces, NewWorker, Store};
+use crate::{At, Client, History, InstanceId, Limits, Registry, Result, Retention, WorkerId};
+
+/// How long to wait before trying again what the store could not do.
+const FAULT_PAUSE: Duration = Duration::from_millis(200);
+
+/// A running engine. Dropping it stops everything at once, as a crash would; [`Engine::shutdown`] drains.
+pub struct Engine {
+    client: Client,
+    registry: Arc<Registry>,
+    stop: CancellationToken,
+    supervisor: Option<JoinHandle<()>>,
+    kill: CancellationToken,
+}
+
+/// How an engine behaves.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) queues: Vec<(String, usize)>,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) worker: String,
+    pub(crate) lease: Duration,
+    pub(crate) poll: Duration,
+    pub(crate) drain: Duration,
+    pub(crate) run_ahead_steps: u32,
+    pub(crate) run_ahead: Duration,
+    pub(crate) limits: Limits,
+    pub(crate) history: History,
+    pub(crate) retention: Retention,
+    pub(crate) collect_every: Duration,
+}
+
+impl Engine {
+    /// Opens a store by its address: `sqlite:shop.db`, or `sqlite::memory:` for tests.
+    pub async fn open(url: &str) -> Result<EngineBuilder> {
+        Ok(Self::on(crate::store::open(url).await?))
+    }
+
+    /// Builds an engine on a store that is open already.
+    pub fn on(store: Arc<dyn Store>) -> EngineBuilder {
+        EngineBuilder::new(store)
+    }
+
+    /// A client of this engine's store, which knows this engine's machines.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Stops claiming, lets running steps commit within the drain time, and releases the rest.
+    pub async fn shutdown(mut self) {
+        self.stop.cancel();
+        if let Some(supervisor) = self.supervisor.take()
+            && let Err(error) = supervisor.await
+        {
+            tracing::error!(%error, "the engine did not stop cleanly");
+        }
+    }
+
+    /// Stops everything at once, as a crash would, and waits until it has stopped.
+    pub(crate) async fn kill(mut self) {
+        self.kill.cancel();
+        if let Some(supervisor) = self.supervisor.take() {
+            // It ends by being dropped; there is nothing to hear from it.
+            let _ = supervisor.await;
+        }
+    }
+
+    /// Lists live instances that the code registered here cannot read, up to `rows_max`: a dry run before
+    /// a deploy. Nothing is changed.
+    pub async fn unreadable(&self, rows_max: usize) -> Result<Vec<Unreadable>> {
+        let mut unreadable = Vec::new();
+        let mut filter = crate::store::Filter { limit: 500, ..Default::default() };
+        loop {
+            let page = self.client.list(filter.clone()).await?;
+            for instance in page.instances.into_iter().filter(|instance| !instance.status.is_terminal()) {
+                let at = At { step: instance.step.into(), state: instance.state };
+                let step = at.step.to_string();
+                if let Err(reason) = self.registry.check_readable(&instance.machine, instance.version, at) {
+                    let (id, machine, version) = (instance.id, instance.machine, instance.version);
+                    unreadable.push(Unreadable { id, machine, version, step, reason });
+                    if unreadable.len() == rows_max {
+                        return Ok(unreadable);
+                    }
+                }
+            }
+            match page.next {
+                Some(next) => filter.after = Some(next),
+                None => return Ok(unreadable),
+            }
+        }
+    }
+}
+
+/// A live instance that the registered code cannot run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The instance.
+    pub id: InstanceId,
+    /// Its machine.
+    pub machine: String,
+    /// Its version.
+    pub version: u32,
+    /// Its step.
+    pub step: String,
+    /// Why not.
+    pub reason: String,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if self.supervisor.is_some() {
+            self.kill.cancel();
+        }
+    }
+}
+
+/// What the loops of one registration share.
+struct Shared {
+    store: Arc<dyn Store>,
+    registry: Arc<Registry>,
+    machines: Arc<[(String, u32)]>,
+    config: Config,
+    worker: WorkerId,
+    committer: Committer,
+    running: Running,
+    /// Stop claiming and let running steps end.
+    stop: CancellationToken,
+    /// Drop everything, as this registration is over.
+    abandon: CancellationToken,
+}
+
+/// Registers and runs, again and again, until told to stop: a worker that lost its lease starts anew.
+async fn supervise(
+    store: Arc<dyn Store>,
+    registry: Arc<Registry>,
+    config: Config,
+    first: WorkerId,
+    stop: CancellationToken,
+) {
+    let mut worker = first;
+    loop {
+        match serve(store.clone(), registry.clone(), config.clone(), worker, stop.clone()).await {
+            Ended::Stopped => return,
+            Ended::LeaseLost => tracing::warn!(%worker, "the lease was lost: registering anew"),
+        }
+        worker = loop {
+            match store.register(registration(&config, &registry)).await {
+                Ok(worker) => break worker,
+                Err(error) => tracing::warn!(%error, "could not register"),
+            }
+            if stop.run_until_cancelled(tokio::time::sleep(FAULT_PAUSE)).await.is_none() {
+                return;
+            }
+        };
+    }
+}
+
+/// How one registration ended.
+enum Ended {
+    Stopped,
+    LeaseLost,
+}
+
+async fn serve(
+    store: Arc<dyn Store>,
+    registry: Arc<Registry>,
+    config: Config,
+    worker: WorkerId,
+    stop: CancellationToken,
+) -> Ended {
+    let abandon = CancellationToken::new();
+    let _abandon_on_every_way_out = abandon.clone().drop_guard();
+    let (committer, commits) = Committer::new();
+    let shared = Arc::new(Shared {
+        machines: registry.runs().into(),
+        store,
+        registry,
+        config,
+        worker,
+        committer,
+        running: Running::default(),
+        stop,
+        abandon: abandon.clone(),
+    });
+    let loops = TaskTracker::new();
+    let background = |task| spawn_until(&loops, &abandon, task);
+    background(Box::pin(committer::run(shared.clone(), commits)));
+    background(Box::pin(timer::run(shared.clone())));
+    background(Box::pin(lease::pass_on_cancels(shared.clone())));
+    background(Box::pin(collector::run(shared.clone())));
+    let steps = TaskTracker::new();
+    for (name, slots) in shared.config.queues.clone() {
+        background(Box::pin(queue::run(shared.clone(), name, slots, steps.clone())));
+    }
+    tokio::select! {
+        () = lease::keep(&shared) => Ended::LeaseLost,
+        () = drained(&shared, &steps) => {
+            lease::give_up(&shared).await;
+            Ended::Stopped
+        }
+    }
+}
+
+/// Resolves once asked to stop, and running steps have committed or used up their time.
+async fn drained(shared: &Shared, steps: &TaskTracker) {
+    shared.stop.cancelled().await;
+    steps.close();
+    if tokio::time::timeout(shared.config.drain, steps.wait()).await.is_err() {
+        tracing::warn!(left = steps.len(), "the drain time is over: releasing what still runs");
+    }
+    shared.abandon.cancel();
+    steps.wait().await;
+}
+
+type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+fn spawn_until(tracker: &TaskTracker, until: &CancellationToken, task: Task) {
+    let until = until.clone();
+    tracker.spawn(async move { until.run_until_cancelled(task).await });
+}
+
+fn registration(config: &Config, registry: &Registry) -> NewWorker {
+    NewWorker {
+        name: config.worker.clone(),
+        host: builder::host(),
+        pid: std::process::id(),
+        lease: config.lease,
+        queues: config.queues.iter().map(|(name, _)| name.clone()).collect(),
+        machines: registry.runs(),
+    }
+}

@@ -1,0 +1,189 @@
+//! Setting an engine up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Config, Engine, registration, supervise};
+use crate::limits::check_name;
+use crate::machine::Typed;
+use crate::store::{Namespaces, Store};
+use crate::{
+    Client, DEFAULT_NAMESPACE, DynMachine, Error, History, Job, JobMachine, Limits, Machine, Registry,
+    Result, Retention,
+};
+
+/// An engine that is being set up. Mistakes are told by [`EngineBuilder::start`].
+#[must_use = "nothing runs before `start`"]
+pub struct EngineBuilder {
+    store: Arc<dyn Store>,
+    registry: Registry,
+    config: Config,
+    mistake: Option<Error>,
+}
+
+impl EngineBuilder {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        let config = Config {
+            queues: Vec::new(),
+            namespaces: Namespaces::Only(vec![DEFAULT_NAMESPACE.to_owned()]),
+            worker: format!("{}-{}-{:08x}", host(), std::process::id(), fastrand::u32(..)),
+            lease: Duration::from_secs(15),
+            poll: Duration::from_secs(1),
+            drain: Duration::from_secs(10),
+            run_ahead_steps: 64,
+            run_ahead: Duration::from_millis(100),
+            limits: Limits::default(),
+            history: History::On,
+            retention: Retention::default(),
+            collect_every: Duration::from_secs(60),
+        };
+        Self { store, registry: Registry::default(), config, mistake: None }
+    }
+
+    /// Registers a machine.
+    pub fn machine<M: Machine>(self, machine: M) -> Self {
+        match Typed::new(machine) {
+            Ok(typed) => self.dyn_machine(Arc::new(typed)),
+            Err(error) => self.mistaken(error),
+        }
+    }
+
+    /// Registers a job.
+    pub fn job<J: Job>(self, job: J) -> Self {
+        self.machine(JobMachine(job))
+    }
+
+    /// Registers a machine over step names and JSON.
+    pub fn dyn_machine(mut self, machine: Arc<dyn DynMachine>) -> Self {
+        match self.registry.add(machine) {
+            Ok(()) => self,
+            Err(error) => self.mistaken(error),
+        }
+    }
+
+    /// Serves a queue, with this many steps at a time. Without any, `default` is served with 64.
+    pub fn queue(mut self, name: impl Into<String>, steps_max: usize) -> Self {
+        self.config.queues.push((name.into(), steps_max));
+        self
+    }
+
+    /// Serves these namespaces instead of `default`.
+    pub fn namespaces(mut self, namespaces: Namespaces) -> Self {
+        self.config.namespaces = namespaces;
+        self
+    }
+
+    /// Names this worker: one that registers under the same name takes its claims over at once.
+    pub fn worker_name(mut self, name: impl Into<String>) -> Self {
+        self.config.worker = name.into();
+        self
+    }
+
+    /// How long claims are safe without a heartbeat (15 s unless set); a heartbeat goes out three times as often.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.config.lease = lease;
+        self
+    }
+
+    /// How often to look for work that no poke told of, such as another process's (1 s unless set).
+    pub fn poll(mut self, every: Duration) -> Self {
+        self.config.poll = every;
+        self
+    }
+
+    /// How long running steps may go on after a shutdown was asked for (10 s unless set).
+    pub fn drain(mut self, within: Duration) -> Self {
+        self.config.drain = within;
+        self
+    }
+
+    /// How many steps, and for how long, an instance may run on before others get its place (64 and 100 ms
+    /// unless set).
+    pub fn run_ahead(mut self, steps_max: u32, within: Duration) -> Self {
+        self.config.run_ahead_steps = steps_max;
+        self.config.run_ahead = within;
+        self
+    }
+
+    /// Bounds on states, payloads and outputs.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.config.limits = limits;
+        self
+    }
+
+    /// Whether transitions are recorded, for machines that do not say so themselves.
+    pub fn history(mut self, history: History) -> Self {
+        self.config.history = history;
+        self
+    }
+
+    /// How long ended instances and old events are kept, and how often that is seen to.
+    pub fn retention(mut self, retention: Retention, every: Duration) -> Self {
+        self.config.retention = retention;
+        self.config.collect_every = every;
+        self
+    }
+
+    /// Registers as a worker and starts to run.
+    pub async fn start(mut self) -> Result<Engine> {
+        self.check()?;
+        let Self { store, registry, config, .. } = self;
+        let worker = store.register(registration(&config, &registry)).await?;
+        let registry = Arc::new(registry);
+        let client = Client::new(store.clone(), registry.clone(), config.limits, config.history);
+        let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
+        let supervisor = tokio::spawn({
+            let (registry, stop, kill) = (registry.clone(), stop.clone(), kill.clone());
+            async move {
+                kill.run_until_cancelled(supervise(store, registry, config, worker, stop)).await;
+            }
+        });
+        Ok(Engine { client, registry, stop, kill, supervisor: Some(supervisor) })
+    }
+
+    fn check(&mut self) -> Result<()> {
+        if let Some(mistake) = self.mistake.take() {
+            return Err(mistake);
+        }
+        if self.config.queues.is_empty() {
+            self.config.queues.push(("default".to_owned(), 64));
+        }
+        let refuse = |reason: String| Err(Error::InvalidConfig(reason));
+        for (index, (name, steps_max)) in self.config.queues.iter().enumerate() {
+            check_name("queue", name)?;
+            if *steps_max == 0 {
+                return refuse(format!("the queue {name:?} has no place for a step; give it at least 1"));
+            }
+            if self.config.queues[..index].iter().any(|(other, _)| other == name) {
+                return refuse(format!("the queue {name:?} is named twice"));
+            }
+        }
+        check_name("worker name", &self.config.worker)?;
+        match &self.config.namespaces {
+            Namespaces::Only(names) if names.is_empty() => refuse("it serves no namespace".to_owned()),
+            Namespaces::Only(names) => names.iter().try_for_each(|name| check_name("namespace", name)),
+            Namespaces::All => Ok(()),
+        }?;
+        if self.config.lease < Duration::from_millis(30) {
+            return refuse("a lease under 30 ms cannot be kept".to_owned());
+        }
+        Ok(())
+    }
+
+    fn mistaken(mut self, error: Error) -> Self {
+        self.mistake.get_or_insert(error);
+        self
+    }
+}
+
+/// This machine's name, as other workers on the same database see it.
+pub(super) fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+}

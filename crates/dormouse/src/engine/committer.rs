@@ -1,0 +1,92 @@
+//! Commit: outcomes that gather while one group is being written are the next group. No delay timer.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::{FAULT_PAUSE, Shared, effects};
+use crate::store::{Commit, Receipt, Written};
+use crate::{Error, Result, Transition};
+
+/// Outcomes in one group.
+const GROUP_MAX: usize = 1024;
+
+/// The way in: hands an outcome over and waits for its receipt.
+pub(super) struct Committer {
+    commits: mpsc::Sender<Pending>,
+}
+
+/// An outcome on its way to the store.
+pub(super) struct Pending {
+    commit: Commit,
+    receipt: oneshot::Sender<Receipt>,
+}
+
+impl Committer {
+    pub(super) fn new() -> (Self, mpsc::Receiver<Pending>) {
+        let (commits, pending) = mpsc::channel(GROUP_MAX);
+        (Self { commits }, pending)
+    }
+
+    /// Resolves when the outcome is durable or refused; `None` if the engine is gone.
+    pub(super) async fn commit(&self, commit: Commit) -> Option<Receipt> {
+        let (receipt, committed) = oneshot::channel();
+        self.commits.send(Pending { commit, receipt }).await.ok()?;
+        committed.await.ok()
+    }
+}
+
+/// Writes group after group: at once when idle, whatever has gathered when not.
+pub(super) async fn run(shared: Arc<Shared>, mut pending: mpsc::Receiver<Pending>) {
+    let mut group = Vec::with_capacity(GROUP_MAX);
+    while pending.recv_many(&mut group, GROUP_MAX).await > 0 {
+        let (commits, receivers): (Vec<_>, Vec<_>) = group.drain(..).map(|p| (p.commit, p.receipt)).unzip();
+        let receipts = write(&shared, commits).await;
+        assert_eq!(receipts.len(), receivers.len(), "every outcome has a receipt");
+        for (receipt, receiver) in receipts.into_iter().zip(receivers) {
+            // A step that was abandoned meanwhile does not wait for its receipt.
+            let _ = receiver.send(receipt);
+        }
+    }
+}
+
+/// Writes a group, in parts if the whole fails, until everything in it is durable or refused.
+async fn write(shared: &Shared, commits: Vec<Commit>) -> Vec<Receipt> {
+    match write_once(shared, commits.clone()).await {
+        Ok(receipts) => receipts,
+        Err(error) => {
+            tracing::warn!(%error, outcomes = commits.len(), "a group could not be committed, trying its parts");
+            let mut receipts = Vec::with_capacity(commits.len());
+            for commit in commits {
+                receipts.push(write_alone(shared, commit).await);
+            }
+            receipts
+        }
+    }
+}
+
+/// Writes one outcome. A fault of the store is waited out; an outcome that the store cannot take fails its
+/// instance, and that alone.
+async fn write_alone(shared: &Shared, mut commit: Commit) -> Receipt {
+    let mut tries = 0;
+    loop {
+        let error = match write_once(shared, vec![commit.clone()]).await {
+            Ok(mut receipts) => return receipts.pop().expect("one outcome, one receipt"),
+            Err(error) => error,
+        };
+        tries += 1;
+        tracing::warn!(%error, id = %commit.id, tries, "an outcome could not be committed");
+        if tries == 3 && !matches!(error, Error::Busy(_) | Error::DiskFull(_)) {
+            commit.transition =
+                Transition::Fail { error: format!("its outcome could not be committed: {error}") };
+        }
+        tokio::time::sleep(FAULT_PAUSE).await;
+    }
+}
+
+async fn write_once(shared: &Shared, commits: Vec<Commit>) -> Result<Vec<Receipt>> {
+    metrics::histogram!("dormouse_commit_group").record(commits.len() as f64);
+    let Written { value: receipts, effects } = shared.store.commit(shared.worker, commits).await?;
+    effects::apply(shared, &receipts, &effects);
+    Ok(receipts)
+}

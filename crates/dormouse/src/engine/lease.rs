@@ -1,0 +1,114 @@
+//! The lease: a heartbeat for everything this worker holds, the reaper for those who stopped theirs, and
+//! the steps that run here.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+
+use super::Shared;
+use crate::store::{Lease, Written};
+use crate::{InstanceId, Result};
+
+/// Claims taken back in one write, so that other work goes on in between.
+const REAP_ROWS_MAX: usize = 512;
+
+/// Renews the lease and reaps, until the lease is lost.
+pub(super) async fn keep(shared: &Shared) {
+    let mut beat = tokio::time::interval(shared.config.lease / 3);
+    beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut renewed = Instant::now();
+    loop {
+        beat.tick().await;
+        match shared.store.heartbeat(shared.worker, shared.config.lease).await {
+            Ok(Lease::Held { cancel }) => {
+                renewed = Instant::now();
+                cancel.into_iter().for_each(|id| shared.running.cancel(id));
+            }
+            Ok(Lease::Lost) => return,
+            Err(error) => {
+                tracing::warn!(%error, "could not renew the lease");
+                if renewed.elapsed() > shared.config.lease {
+                    return;
+                }
+            }
+        }
+        if let Err(error) = reap(shared).await {
+            tracing::warn!(%error, "could not reap");
+        }
+    }
+}
+
+/// Ends the lease and takes back at once what was still held.
+pub(super) async fn give_up(shared: &Shared) {
+    let given_up = async {
+        shared.store.deregister(shared.worker).await?;
+        reap(shared).await
+    };
+    if let Err(error) = given_up.await {
+        tracing::warn!(%error, "could not deregister; the lease will run out");
+    }
+}
+
+async fn reap(shared: &Shared) -> Result<()> {
+    loop {
+        let Written { value: reaped, effects } = shared.store.reap(REAP_ROWS_MAX).await?;
+        shared.store.poke(&effects);
+        if reaped > 0 {
+            tracing::info!(reaped, "took back claims of workers that are gone");
+            metrics::counter!("dormouse_reaped_total").increment(reaped as u64);
+        }
+        if reaped < REAP_ROWS_MAX {
+            return Ok(());
+        }
+    }
+}
+
+/// Tells running steps that someone wants their instance cancelled. A missed hint comes with the heartbeat.
+pub(super) async fn pass_on_cancels(shared: Arc<Shared>) {
+    let mut cancels = shared.store.hub().cancels();
+    loop {
+        match cancels.recv().await {
+            Ok(id) => shared.running.cancel(id),
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return,
+        }
+    }
+}
+
+/// The instances whose steps run here.
+#[derive(Default)]
+pub(super) struct Running {
+    tokens: Mutex<HashMap<InstanceId, CancellationToken>>,
+}
+
+impl Running {
+    /// Registers a running instance until the guard is dropped.
+    pub(super) fn add(&self, id: InstanceId, cancel: CancellationToken) -> RunningGuard<'_> {
+        self.lock().insert(id, cancel);
+        RunningGuard { running: self, id }
+    }
+
+    fn cancel(&self, id: InstanceId) {
+        if let Some(token) = self.lock().get(&id) {
+            token.cancel();
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, CancellationToken>> {
+        self.tokens.lock().expect("no code panics while it holds this lock")
+    }
+}
+
+pub(super) struct RunningGuard<'a> {
+    running: &'a Running,
+    id: InstanceId,
+}
+
+impl Drop for RunningGuard<'_> {
+    fn drop(&mut self) {
+        self.running.lock().remove(&self.id);
+    }
+}

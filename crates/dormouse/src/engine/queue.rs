@@ -1,0 +1,83 @@
+//! Claim: free places in a queue are filled with runnable rows.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::TaskTracker;
+
+use super::{FAULT_PAUSE, Shared, step};
+use crate::store::{Claim, Claimed};
+
+/// Rows taken in one claim, however many places are free.
+const CLAIM_ROWS_MAX: usize = 512;
+
+/// Claims whenever there is a free place and perhaps a row for it, until told to stop.
+pub(super) async fn run(shared: Arc<Shared>, name: String, steps_max: usize, steps: TaskTracker) {
+    let places = Arc::new(Semaphore::new(steps_max));
+    let mut pokes = shared.store.hub().queue(&name);
+    let stop = shared.stop.clone();
+    stop.run_until_cancelled(async {
+        loop {
+            let mut free = take_free(&places).await;
+            // A poke that comes while we claim is seen by the wait below.
+            pokes.borrow_and_update();
+            let asked = free.num_permits();
+            let claimed = claim(&shared, &name, asked).await;
+            let took = claimed.len();
+            for row in claimed {
+                let place = free.split(1).expect("no more rows than free places");
+                spawn(&shared, &steps, row, place);
+            }
+            drop(free);
+            if took < asked {
+                // The backlog is empty: only something new, or another process, can change that.
+                let _ = tokio::time::timeout(shared.config.poll, pokes.changed()).await;
+            }
+        }
+    })
+    .await;
+}
+
+/// Waits for one free place and takes all that are free with it.
+async fn take_free(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    let mut free = places.clone().acquire_owned().await.expect("a queue's places are never closed");
+    let more = places.available_permits().min(CLAIM_ROWS_MAX - 1);
+    if let Ok(rest) = places.clone().try_acquire_many_owned(more as u32) {
+        free.merge(rest);
+    }
+    free
+}
+
+async fn claim(shared: &Shared, queue: &str, rows_max: usize) -> Vec<Claimed> {
+    loop {
+        let claim = Claim {
+            worker: shared.worker,
+            queue: queue.to_owned(),
+            namespaces: shared.config.namespaces.clone(),
+            machines: shared.machines.clone(),
+            rows_max,
+        };
+        match shared.store.claim(claim).await {
+            Ok(claimed) => {
+                metrics::counter!("dormouse_claims_total").increment(claimed.len() as u64);
+                if !claimed.is_empty() {
+                    tracing::trace!(queue, rows = claimed.len(), "claimed");
+                }
+                return claimed;
+            }
+            Err(error) => {
+                tracing::warn!(queue, %error, "could not claim");
+                tokio::time::sleep(FAULT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn spawn(shared: &Arc<Shared>, steps: &TaskTracker, row: Claimed, place: OwnedSemaphorePermit) {
+    let shared = shared.clone();
+    let abandon = shared.abandon.clone();
+    steps.spawn(async move {
+        abandon.run_until_cancelled(step::run(&shared, row)).await;
+        drop(place);
+    });
+}

@@ -1,0 +1,194 @@
+//! Run: one claimed row, step after step, each outcome committed before the next step starts.
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::Shared;
+use crate::store::{Claimed, Commit, Hold, Receipt};
+use crate::{At, Context, DynMachine, Error, Fault, Spawn, StepError, Transition};
+
+/// Runs a claimed row until its claim is over.
+pub(super) async fn run(shared: &Shared, row: Claimed) {
+    let cancel = CancellationToken::new();
+    let _registered = shared.running.add(row.id, cancel.clone());
+    let machine =
+        shared.registry.get(&row.machine, row.version).expect("only registered machines are claimed").clone();
+    let claimed_version = row.version;
+    let (mut at, lifted) = match lift(&*machine, &row) {
+        Ok(lifted) => lifted,
+        Err(error) => {
+            let commit = Commit { transition: Transition::Fail { error }, ..commit_of(&row) };
+            shared.committer.commit(commit).await;
+            return;
+        }
+    };
+    let mut commit = Commit { version: lifted.then(|| machine.version()), ..commit_of(&row) };
+    let mut cx = context(row, cancel);
+    let started = Instant::now();
+    let mut steps = 0;
+    loop {
+        let span = tracing::debug_span!(
+            "step", machine = machine.name(), version = claimed_version, step = %at.step, id = %cx.id,
+            seq = cx.seq, attempt = cx.attempt
+        );
+        let transition = outcome(shared, &*machine, &at, &cx).instrument(span).await;
+        steps += 1;
+        let runs_on = steps < shared.config.run_ahead_steps
+            && started.elapsed() < shared.config.run_ahead
+            && !shared.stop.is_cancelled();
+        commit.hold = if runs_on { Hold::Keep } else { Hold::Release };
+        commit.received = cx.received_ids();
+        let next = match &transition {
+            Transition::Next { at } if runs_on => Some(at.clone()),
+            _ => None,
+        };
+        commit.transition = transition;
+        match (shared.committer.commit(commit.clone()).await, next) {
+            (Some(Receipt::Held { seq, inbox, now }), Some(next)) => {
+                at = next;
+                commit.seq = seq;
+                commit.version = None;
+                cx = Context {
+                    attempt: 0,
+                    seq,
+                    wake: None,
+                    awaits: Vec::new(),
+                    children: Vec::new(),
+                    inbox,
+                    now,
+                    ..cx
+                };
+            }
+            _ => return,
+        }
+    }
+}
+
+fn commit_of(row: &Claimed) -> Commit {
+    Commit {
+        id: row.id,
+        seq: row.seq,
+        version: None,
+        received: Vec::new(),
+        transition: Transition::Fail { error: String::new() },
+        hold: Hold::Release,
+        keeps_history: row.keeps_history,
+    }
+}
+
+/// The place to run at, and whether a migration lifted the row there.
+fn lift(machine: &dyn DynMachine, row: &Claimed) -> Result<(At, bool), String> {
+    if machine.version() == row.version {
+        return Ok((row.at.clone(), false));
+    }
+    machine.migrate(row.version, row.at.clone()).map(|at| (at, true)).map_err(|error| {
+        format!("migrating from version {} to {} failed: {error}", row.version, machine.version())
+    })
+}
+
+fn context(row: Claimed, cancel: CancellationToken) -> Context {
+    Context {
+        id: row.id,
+        namespace: row.namespace,
+        key: row.key,
+        attempt: row.attempt,
+        seq: row.seq,
+        wake: row.wake,
+        awaits: row.awaits,
+        inbox: row.inbox,
+        children: row.children,
+        now: row.now,
+        cancel,
+    }
+}
+
+/// One run of a step, whatever it does: an outcome, or what its error handler makes of the failure.
+async fn outcome(shared: &Shared, machine: &dyn DynMachine, at: &At, cx: &Context) -> Transition {
+    let started = Instant::now();
+    let ran = guarded(machine.step(at, cx), machine.step_timeout()).await;
+    metrics::histogram!("dormouse_step_seconds").record(started.elapsed());
+    let error = match ran.map(|transition| admit(shared, at, cx, transition)) {
+        Ok(Ok(transition)) => return transition,
+        Ok(Err(refused)) => StepError::Error(Box::new(refused)),
+        Err(Failure::Unreadable(reason)) => return unreadable(at, &reason),
+        Err(Failure::Step(error)) => error,
+    };
+    tracing::debug!(%error, "the step failed");
+    metrics::counter!("dormouse_step_errors_total").increment(1);
+    let reason = error.to_string();
+    let handled = guarded(machine.handle(error, at, cx), machine.step_timeout()).await;
+    let second = match handled.map(|transition| admit(shared, at, cx, transition)) {
+        Ok(Ok(transition)) => return transition,
+        Ok(Err(refused)) => refused.to_string(),
+        Err(Failure::Unreadable(reason)) => return unreadable(at, &reason),
+        Err(Failure::Step(error)) => error.to_string(),
+    };
+    Transition::Fail { error: format!("{reason} (and its handler failed: {second})") }
+}
+
+fn unreadable(at: &At, reason: &str) -> Transition {
+    Transition::Fail { error: format!("step {:?}: its state does not decode: {reason}", at.step) }
+}
+
+/// Checks an outcome, and gives children what they have from their parent.
+fn admit(shared: &Shared, at: &At, cx: &Context, mut transition: Transition) -> Result<Transition, Error> {
+    if let Transition::Replay { at: to, .. } = &transition
+        && to.step != at.step
+    {
+        return Err(Error::InvalidOutcome(format!(
+            "`replay` runs the same step again, not {:?}; use `next` or `sleep` to go elsewhere",
+            to.step
+        )));
+    }
+    if let Transition::Spawn(Spawn { children, .. }) = &mut transition {
+        for child in children {
+            child.namespace.clone_from(&cx.namespace);
+            child.history.get_or_insert(shared.config.history);
+        }
+    }
+    transition.check(&shared.config.limits)?;
+    Ok(transition)
+}
+
+enum Failure {
+    Step(StepError),
+    Unreadable(String),
+}
+
+/// Runs user code so that neither its panic nor its slowness is ours.
+async fn guarded(
+    code: impl Future<Output = Result<Transition, Fault>>,
+    limit: Option<Duration>,
+) -> Result<Transition, Failure> {
+    let mut code = pin!(code);
+    let caught = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| code.as_mut().poll(cx))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(done)) => Poll::Ready(Ok(done)),
+        Err(panic) => Poll::Ready(Err(panic)),
+    });
+    let ended = match limit {
+        None => caught.await,
+        Some(limit) => match tokio::time::timeout(limit, caught).await {
+            Ok(ended) => ended,
+            Err(_) => return Err(Failure::Step(StepError::TimedOut(limit))),
+        },
+    };
+    match ended {
+        Ok(Ok(transition)) => Ok(transition),
+        Ok(Err(Fault::Failed(error))) => Err(Failure::Step(StepError::Error(error))),
+        Ok(Err(Fault::Unreadable(reason))) => Err(Failure::Unreadable(reason)),
+        Err(panic) => Err(Failure::Step(StepError::Panic(panic_message(&*panic)))),
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}

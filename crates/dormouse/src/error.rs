@@ -1,0 +1,190 @@
+//! Everything that can go wrong, one variant per cause a caller can act on.
+//!
+//! Losing a race is not here: a stale commit, a taken key in a batch, a duplicate signal are values.
+
+use std::path::PathBuf;
+
+use crate::{InstanceId, Status, Target};
+
+/// What a step may fail with: any error, by `?`.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The library's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why the library refused or could not do something.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A key, name, queue, lane or namespace that cannot be used.
+    #[error("the {what} {value:?} is refused: {reason}")]
+    InvalidName {
+        /// Which kind of name.
+        what: &'static str,
+        /// The value, shortened.
+        value: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A state, payload or output over the configured limit.
+    #[error(
+        "the {what} is {bytes} bytes of JSON and the limit is {limit_bytes}: store the bulk elsewhere and keep a reference, or raise the limit"
+    )]
+    TooLarge {
+        /// Which kind of document.
+        what: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The limit in force.
+        limit_bytes: usize,
+    },
+    /// A value that cannot become JSON, or text that is not JSON.
+    #[error("the {what} is not valid JSON: {source}")]
+    InvalidJson {
+        /// Which kind of document.
+        what: &'static str,
+        /// What serde says.
+        source: serde_json::Error,
+    },
+    /// A document that does not decode into the type asked for.
+    #[error("the {what} does not decode: {reason}")]
+    Decode {
+        /// Which kind of document.
+        what: &'static str,
+        /// The decoding error and the path at which it happened.
+        reason: String,
+    },
+    /// An outcome whose options do not fit it, or a batch over its bound.
+    #[error("the outcome is refused: {0}")]
+    InvalidOutcome(String),
+    /// A machine that cannot be registered as it is declared.
+    #[error("the machine {machine} cannot be registered: {reason}")]
+    InvalidMachine {
+        /// Its name.
+        machine: String,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// An engine that cannot be started as it is configured.
+    #[error("the engine cannot start: {0}")]
+    InvalidConfig(String),
+    /// The key is held by another instance.
+    #[error("the key {key:?} is taken by instance {holder}")]
+    KeyTaken {
+        /// The key.
+        key: String,
+        /// The instance that holds it.
+        holder: InstanceId,
+    },
+    /// A signal for an instance that is unknown or has ended; nothing was stored.
+    #[error("no live instance {0} to signal: it is unknown or has ended")]
+    NoTarget(Target),
+    /// A payload that the machine's declaration of the signal refuses; nothing was stored.
+    #[error("the payload of signal {signal:?} is refused by machine {machine}: {reason}")]
+    PayloadRefused {
+        /// The signal's name.
+        signal: String,
+        /// The machine that declares it.
+        machine: String,
+        /// The decoding error and its path.
+        reason: String,
+    },
+    /// No such instance.
+    #[error("there is no instance {0}")]
+    NotFound(Target),
+    /// No such event in the instance's history (or history is off, or it was pruned).
+    #[error(
+        "instance {id} has no event {seq} in its history: it never happened, was pruned, or history is off"
+    )]
+    NoEvent {
+        /// The instance.
+        id: InstanceId,
+        /// The sequence number asked for.
+        seq: u64,
+    },
+    /// The verb does not apply to an instance in this status.
+    #[error("instance {id} is {status}: {reason}")]
+    WrongStatus {
+        /// The instance.
+        id: InstanceId,
+        /// Its status.
+        status: Status,
+        /// What would be needed.
+        reason: &'static str,
+    },
+    /// The instance waited for ended without an output.
+    #[error("instance {id} ended {status}: {}", .error.as_deref().unwrap_or("no reason given"))]
+    Ended {
+        /// The instance.
+        id: InstanceId,
+        /// `failed` or `cancelled`.
+        status: Status,
+        /// Its `last_error`.
+        error: Option<String>,
+    },
+    /// The instance is still live after the time given to wait.
+    #[error("instance {id} had not ended after {waited_ms} ms: {explanation}")]
+    StillLive {
+        /// The instance.
+        id: InstanceId,
+        /// How long the caller waited.
+        waited_ms: u64,
+        /// Why it is not moving, in one sentence.
+        explanation: String,
+    },
+    /// An address that names no known store.
+    #[error("cannot open {url:?}: {reason}")]
+    InvalidUrl {
+        /// The address.
+        url: String,
+        /// What would be accepted.
+        reason: &'static str,
+    },
+    /// A database file that belongs to something else.
+    #[error("{} is not a dormouse database: {reason}; nothing in it was changed", .path.display())]
+    NotDormouse {
+        /// The file.
+        path: PathBuf,
+        /// How it was told.
+        reason: String,
+    },
+    /// A database written by a newer dormouse.
+    #[error(
+        "{} has schema version {found} and this dormouse knows up to {known}: upgrade the program; nothing was changed", .path.display()
+    )]
+    NewerSchema {
+        /// The file.
+        path: PathBuf,
+        /// The schema version in the file.
+        found: i64,
+        /// The newest one known here.
+        known: i64,
+    },
+    /// A linked SQLite with a known corruption bug.
+    #[error(
+        "the linked SQLite {found} can corrupt a WAL database (its WAL-reset bug was fixed in 3.51.3): build with rusqlite's `bundled` feature, or link 3.51.3 or newer"
+    )]
+    UnsafeSqlite {
+        /// The version linked.
+        found: String,
+    },
+    /// The database was locked by another process for longer than the busy timeout; try again.
+    #[error("the database stayed locked by another process: {0}")]
+    Busy(String),
+    /// The disk is full; nothing of the write was kept.
+    #[error("the disk is full, nothing was written: {0}")]
+    DiskFull(String),
+    /// Any other fault of the store; nothing of the write was kept.
+    #[error("the store failed: {0}")]
+    Storage(#[source] BoxError),
+    /// The store was closed while the call was under way.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl Error {
+    /// Whether the same call may succeed later with nothing changed by the caller.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Busy(_) | Self::DiskFull(_) | Self::Storage(_))
+    }
+}

@@ -1,0 +1,108 @@
+//! Why an instance is not moving, in one plain sentence.
+
+use jiff::Timestamp;
+
+use crate::Status;
+use crate::store::Situation;
+
+pub(crate) fn explain(situation: &Situation) -> String {
+    let instance = &situation.instance;
+    let until = instance.wake_at.map(|at| format!(" until {}", moment(at))).unwrap_or_default();
+    let told = match instance.status {
+        Status::Done => "it is done".to_owned(),
+        Status::Failed => {
+            format!("it failed: {}", instance.last_error.as_deref().unwrap_or("no reason was given"))
+        }
+        Status::Cancelled => "it was cancelled".to_owned(),
+        Status::Executing => executing(situation),
+        Status::Scheduled if instance.attempt > 0 => format!(
+            "its step {:?} failed {} and will be tried again at {}: {}",
+            instance.step,
+            times(instance.attempt),
+            instance.wake_at.map(moment).unwrap_or_default(),
+            instance.last_error.as_deref().unwrap_or("no error was noted"),
+        ),
+        Status::Scheduled => format!("it sleeps{until}"),
+        Status::AwaitingSignal => format!("it is parked on the {}{until}", signals(&instance.awaits)),
+        Status::AwaitingChildren => format!(
+            "it is parked on its children: {} still to end{until}",
+            instance.barrier.map_or_else(|| "some".to_owned(), |left| left.to_string())
+        ),
+        Status::AwaitingCompletion => format!("it is parked on an await unit{until}"),
+        Status::Runnable => runnable(situation),
+    };
+    let pause = if instance.paused && !instance.status.is_terminal() && instance.status != Status::Runnable {
+        "; it is paused, so it will not run even then until it is resumed"
+    } else {
+        ""
+    };
+    format!("instance {} ({} at {:?}): {told}{pause}", instance.id, instance.machine, instance.step)
+}
+
+fn executing(situation: &Situation) -> String {
+    let instance = &situation.instance;
+    let holder = situation.workers.iter().find(|worker| Some(worker.id) == instance.worker);
+    let cancel = if instance.cancel_requested { "; it will be cancelled when that ends" } else { "" };
+    match holder {
+        Some(worker) => {
+            format!(
+                "its step runs on worker {:?}, since {}{cancel}",
+                worker.name,
+                moment(instance.changed_at)
+            )
+        }
+        None => "the worker that ran its step is gone: it will be taken back by the next reaper".to_owned(),
+    }
+}
+
+fn runnable(situation: &Situation) -> String {
+    let instance = &situation.instance;
+    if instance.paused {
+        return "it is paused; resume it to let it run".to_owned();
+    }
+    if situation.queue_paused {
+        return format!("its queue {:?} is paused; resume the queue to let it run", instance.queue);
+    }
+    if instance.lane_blocked {
+        let lane = instance.lane.as_deref().unwrap_or_default();
+        return match situation.lane_holder {
+            Some(holder) => format!("its lane {lane:?} is held by instance {holder}"),
+            None => format!("it waits for its lane {lane:?}"),
+        };
+    }
+    let live = &situation.workers;
+    let runs = (instance.machine.clone(), instance.version);
+    if live.is_empty() {
+        return "it could run, but no worker is live".to_owned();
+    }
+    if !live.iter().any(|worker| worker.machines.iter().any(|(machine, _)| *machine == instance.machine)) {
+        return format!("no live worker runs machine {:?}", instance.machine);
+    }
+    if !live.iter().any(|worker| worker.machines.contains(&runs)) {
+        return format!("no live worker runs version {} of machine {:?}", instance.version, instance.machine);
+    }
+    if !live.iter().any(|worker| worker.machines.contains(&runs) && worker.queues.contains(&instance.queue)) {
+        return format!("no live worker that runs it serves its queue {:?}", instance.queue);
+    }
+    match situation.ahead {
+        0 => "it is next in its queue and will be claimed at once".to_owned(),
+        1000.. => format!("it waits its turn: 1,000 or more go before it in queue {:?}", instance.queue),
+        ahead => format!("it waits its turn: {ahead} before it in queue {:?}", instance.queue),
+    }
+}
+
+fn signals(names: &[String]) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+    match quoted.as_slice() {
+        [one] => format!("signal {one}"),
+        many => format!("signals {}", many.join(" or ")),
+    }
+}
+
+fn times(count: u32) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
+fn moment(at: Timestamp) -> String {
+    at.round(jiff::Unit::Second).unwrap_or(at).to_string()
+}

@@ -1,0 +1,106 @@
+//! History: one event for each committed transition. The row is the truth, this is the story.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::Json;
+
+/// What is kept of an instance's transitions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum History {
+    /// Everything, until the instance itself is collected.
+    #[default]
+    On,
+    /// Nothing.
+    Off,
+}
+
+/// How long ended instances and old events are kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Retention {
+    /// Ended instances and their history go this long after their end; `None` keeps them.
+    pub ended: Option<Duration>,
+    /// Events of live instances go when they are this old and a later event tells the state;
+    /// `None` keeps them.
+    pub events: Option<Duration>,
+}
+
+/// One committed transition.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Its number in the instance's history: gapless, from 1.
+    pub seq: u64,
+    /// What happened.
+    pub kind: EventKind,
+    /// The step the instance was at afterwards.
+    pub step: String,
+    /// The state afterwards.
+    pub state: Json,
+    /// What else there is to tell: names, deadline, payload, error.
+    pub data: Option<Json>,
+    /// When.
+    pub at: Timestamp,
+}
+
+macro_rules! event_kinds {
+    ($($(#[doc = $doc:literal])+ $variant:ident => $word:literal,)+) => {
+        /// What kind of transition an event records.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum EventKind {
+            $($(#[doc = $doc])+ #[serde(rename = $word)] $variant,)+
+        }
+
+        impl EventKind {
+            /// The word for it.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+
+            /// The kind of this word.
+            pub fn parse(word: &str) -> Option<Self> {
+                match word { $($word => Some(Self::$variant),)+ _ => None }
+            }
+        }
+    };
+}
+
+event_kinds! {
+    /// The instance was inserted.
+    Created => "created",
+    /// A step went on to the next one, or to sleep.
+    StepCompleted => "step.completed",
+    /// A step will be tried again.
+    StepRetried => "step.retried",
+    /// It parked on signals.
+    SignalWaiting => "signal.waiting",
+    /// An awaited signal woke it.
+    SignalReceived => "signal.received",
+    /// The await's deadline woke it.
+    SignalTimeout => "signal.timeout",
+    /// It spawned children and parked on their barrier.
+    ChildrenSpawned => "children.spawned",
+    /// The barrier was released.
+    ChildrenJoined => "children.joined",
+    /// The barrier's deadline woke it.
+    ChildrenTimeout => "children.timeout",
+    /// A sleep, a delayed start or a backoff ended.
+    TimerFired => "timer.fired",
+    /// A dead worker's claim was taken back.
+    Reaped => "reaped",
+    /// An operator made an ended instance runnable again.
+    Retried => "retried",
+    /// It ended with an output.
+    Done => "done",
+    /// It ended with an error.
+    Failed => "failed",
+    /// It was ended from outside.
+    Cancelled => "cancelled",
+}
+
+impl std::fmt::Display for EventKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}

@@ -1,0 +1,401 @@
+//! Instances: one row each, a machine at a step with a state.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{Limits, check_name};
+use crate::machine::encode_at;
+use crate::{Error, History, Job, JobMachine, JobState, Json, Machine, NewSignal, Result, When};
+
+/// The namespace of everything that names none.
+pub const DEFAULT_NAMESPACE: &str = "default";
+
+/// An instance's id: unique in the database, across namespaces, and never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct InstanceId(pub i64);
+
+impl fmt::Display for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Where an instance is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Can run now.
+    Runnable,
+    /// Claimed by a worker.
+    Executing,
+    /// Parked on the clock alone: a delayed start, a sleep, a retry's backoff.
+    Scheduled,
+    /// Parked on a set of signal names.
+    AwaitingSignal,
+    /// Parked on the barrier of its children.
+    AwaitingChildren,
+    /// Parked on an await unit.
+    AwaitingCompletion,
+    /// Ended with an output.
+    Done,
+    /// Ended with an error.
+    Failed,
+    /// Ended from outside.
+    Cancelled,
+}
+
+impl Status {
+    /// Every status.
+    pub const ALL: [Self; 9] = [
+        Self::Runnable,
+        Self::Executing,
+        Self::Scheduled,
+        Self::AwaitingSignal,
+        Self::AwaitingChildren,
+        Self::AwaitingCompletion,
+        Self::Done,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// The word for it, in SQL, JSON and text.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Runnable => "runnable",
+            Self::Executing => "executing",
+            Self::Scheduled => "scheduled",
+            Self::AwaitingSignal => "awaiting_signal",
+            Self::AwaitingChildren => "awaiting_children",
+            Self::AwaitingCompletion => "awaiting_completion",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The status of this word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == word)
+    }
+
+    /// Whether nothing more will happen to the instance by itself.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Cancelled)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Why a step runs that was parked before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wake {
+    /// An awaited signal arrived.
+    Signal,
+    /// The deadline of an await, a barrier or a unit passed.
+    Timeout,
+    /// The barrier of its children was released.
+    Children,
+    /// Its await unit was closed.
+    Unit,
+    /// A sleep, a delayed start or a backoff is over.
+    Clock,
+}
+
+impl Wake {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Signal => "signal",
+            Self::Timeout => "timeout",
+            Self::Children => "children",
+            Self::Unit => "unit",
+            Self::Clock => "clock",
+        }
+    }
+
+    /// The reason of this word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Signal, Self::Timeout, Self::Children, Self::Unit, Self::Clock]
+            .into_iter()
+            .find(|wake| wake.as_str() == word)
+    }
+}
+
+/// A place in a machine: the step, and the state that the step needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct At {
+    /// The step's name.
+    pub step: Cow<'static, str>,
+    /// The step's state.
+    pub state: Json,
+}
+
+/// The statuses in which a key counts as taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum KeyScope {
+    /// While the instance is live.
+    #[default]
+    Live,
+    /// For as long as the row exists, ended or not.
+    Always,
+    /// In just these statuses.
+    In(Vec<Status>),
+}
+
+impl KeyScope {
+    /// Whether an instance in this status holds its key.
+    pub fn holds(&self, status: Status) -> bool {
+        match self {
+            Self::Live => !status.is_terminal(),
+            Self::Always => true,
+            Self::In(statuses) => statuses.contains(&status),
+        }
+    }
+}
+
+/// An instance to be inserted.
+#[derive(Clone, Debug)]
+pub struct NewInstance {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its machine's name.
+    pub machine: String,
+    /// Its machine's version.
+    pub version: u32,
+    /// Where it starts.
+    pub at: At,
+    /// The queue it waits in when runnable.
+    pub queue: String,
+    /// Lower runs earlier.
+    pub priority: i32,
+    /// Its business identity.
+    pub key: Option<String>,
+    /// When that key counts as taken.
+    pub key_scope: KeyScope,
+    /// The lane its steps run in, one at a time.
+    pub lane: Option<String>,
+    /// When it may first run; `None` is now.
+    pub start_at: Option<When>,
+    /// Whether its transitions are recorded; `None` is the engine's choice.
+    pub history: Option<History>,
+    /// Signals for its inbox, stored in the same commit (or for the holder of its key).
+    pub signals: Vec<NewSignal>,
+    /// The event it was forked from.
+    pub forked_from: Option<(InstanceId, u64)>,
+    /// Why its state could not be encoded; told when it is inserted.
+    pub(crate) invalid: Option<String>,
+}
+
+impl NewInstance {
+    /// An instance of a machine, in that machine's queue.
+    ///
+    /// A state that cannot be encoded is told when the instance is inserted.
+    #[allow(clippy::needless_pass_by_value, reason = "the state becomes the instance's")]
+    pub fn of<M: Machine>(state: M::State) -> Self {
+        let (at, invalid) = match encode_at(&state) {
+            Ok(at) => (at, None),
+            Err(error) => (At { step: "".into(), state: Json::null() }, Some(error.to_string())),
+        };
+        let named = Self::named(M::NAME, M::VERSION, at);
+        Self { queue: M::QUEUE.to_owned(), history: M::HISTORY, invalid, ..named }
+    }
+
+    /// An instance of a job.
+    pub fn job<J: Job>(input: J::Input) -> Self {
+        Self::of::<JobMachine<J>>(JobState::Run(input))
+    }
+
+    /// An instance of a machine known only by name, in the queue `default`.
+    pub fn named(machine: impl Into<String>, version: u32, at: At) -> Self {
+        Self {
+            namespace: DEFAULT_NAMESPACE.to_owned(),
+            machine: machine.into(),
+            version,
+            at,
+            queue: "default".to_owned(),
+            priority: 0,
+            key: None,
+            key_scope: KeyScope::Live,
+            lane: None,
+            start_at: None,
+            history: None,
+            signals: Vec::new(),
+            forked_from: None,
+            invalid: None,
+        }
+    }
+
+    /// Sets its key.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Sets when its key counts as taken.
+    #[must_use]
+    pub fn key_scope(mut self, scope: KeyScope) -> Self {
+        self.key_scope = scope;
+        self
+    }
+
+    /// Sets its queue.
+    #[must_use]
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = queue.into();
+        self
+    }
+
+    /// Sets its priority; lower runs earlier.
+    #[must_use]
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets its lane: the steps of a lane run one at a time, in order.
+    #[must_use]
+    pub fn lane(mut self, lane: impl Into<String>) -> Self {
+        self.lane = Some(lane.into());
+        self
+    }
+
+    /// Sets when it may first run.
+    #[must_use]
+    pub fn start_at(mut self, when: impl Into<When>) -> Self {
+        self.start_at = Some(when.into());
+        self
+    }
+
+    /// Puts a signal in its inbox, in the same commit.
+    #[must_use]
+    pub fn signal(mut self, signal: NewSignal) -> Self {
+        self.signals.push(signal);
+        self
+    }
+
+    pub(crate) fn check(&self, limits: &Limits) -> Result<()> {
+        if let Some(reason) = &self.invalid {
+            return Err(Error::InvalidOutcome(reason.clone()));
+        }
+        check_name("namespace", &self.namespace)?;
+        check_name("machine name", &self.machine)?;
+        check_name("step name", &self.at.step)?;
+        check_name("queue", &self.queue)?;
+        if let Some(key) = &self.key {
+            check_name("key", key)?;
+        }
+        if let Some(lane) = &self.lane {
+            check_name("lane", lane)?;
+        }
+        limits.check_document("state", &self.at.state)?;
+        self.signals.iter().try_for_each(|signal| signal.check(limits))
+    }
+}
+
+/// What became of an insert.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// It is there.
+    New(InstanceId),
+    /// Its key is taken: nothing was inserted; its signals, if any, went to the holder.
+    Taken {
+        /// The instance that holds the key.
+        holder: InstanceId,
+        /// What became of each signal.
+        signals: Vec<crate::Delivered>,
+    },
+}
+
+impl Inserted {
+    /// The instance that now holds the key: the new one, or the one that was there.
+    pub fn id(&self) -> InstanceId {
+        match self {
+            Self::New(id) => *id,
+            Self::Taken { holder, .. } => *holder,
+        }
+    }
+}
+
+/// An instance as it is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Instance {
+    /// Its id.
+    pub id: InstanceId,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its machine's name.
+    pub machine: String,
+    /// Its machine's version.
+    pub version: u32,
+    /// Its key.
+    pub key: Option<String>,
+    /// Its status.
+    pub status: Status,
+    /// Its step.
+    pub step: String,
+    /// Its state.
+    pub state: Json,
+    /// How many transitions were committed.
+    pub seq: u64,
+    /// Tries of the current step so far.
+    pub attempt: u32,
+    /// Its queue.
+    pub queue: String,
+    /// Its priority; lower runs earlier.
+    pub priority: i32,
+    /// Its lane.
+    pub lane: Option<String>,
+    /// Whether it waits for its lane.
+    pub lane_blocked: bool,
+    /// Whether the brake is on.
+    pub paused: bool,
+    /// Whether it will be cancelled when its running step ends.
+    pub cancel_requested: bool,
+    /// The names it is parked on, or was woken by and has not consumed.
+    pub awaits: Vec<String>,
+    /// The moment the clock alone makes it runnable.
+    pub wake_at: Option<Timestamp>,
+    /// Why it was last woken.
+    pub wake: Option<Wake>,
+    /// How many signals wait in its inbox.
+    pub inbox: u32,
+    /// How many children its barrier still waits for.
+    pub barrier: Option<u32>,
+    /// How many times it has spawned.
+    pub round: u32,
+    /// Its parent.
+    pub parent: Option<InstanceId>,
+    /// The worker that holds it.
+    pub worker: Option<WorkerId>,
+    /// What it ended with.
+    pub output: Option<Json>,
+    /// The last error, of a retried step or of its end.
+    pub last_error: Option<String>,
+    /// When it was inserted.
+    pub created_at: Timestamp,
+    /// When it last moved.
+    pub changed_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// A registered worker's id; a process that registers anew has a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct WorkerId(pub i64);
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,179 @@
+//! Machines: a definition with a name, a version, steps and the code that runs them.
+
+mod job;
+mod registry;
+mod steps;
+mod typed;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use self::job::{Job, JobMachine, JobState};
+pub use self::registry::Registry;
+pub(crate) use self::steps::encode_at;
+pub(crate) use self::typed::Typed;
+use crate::{Accepts, At, BoxError, Context, History, Outcome, Retry, Transition};
+
+/// What a step returns.
+pub type StepResult<M> = Result<Outcome<M>, BoxError>;
+
+/// A state machine: its states are an enum whose variant is the step and whose fields are what that
+/// step needs; dependencies live in `self`.
+///
+/// ```
+/// use dormouse::prelude::*;
+///
+/// struct Greeter;
+///
+/// #[derive(Serialize, Deserialize)]
+/// enum Greeting {
+///     Hello { name: String },
+///     Goodbye { name: String, greeted: u32 },
+/// }
+///
+/// impl Machine for Greeter {
+///     const NAME: &'static str = "greeter";
+///     type State = Greeting;
+///     type Output = u32;
+///
+///     async fn step(&self, state: Greeting, _cx: &Context) -> StepResult<Self> {
+///         Ok(match state {
+///             Greeting::Hello { name } => Outcome::next(Greeting::Goodbye { name, greeted: 1 }),
+///             Greeting::Goodbye { greeted, .. } => Outcome::done(greeted),
+///         })
+///     }
+/// }
+/// ```
+pub trait Machine: Sized + Send + Sync + 'static {
+    /// The machine's name, the same in every process that knows it.
+    const NAME: &'static str;
+    /// The version of its code. Instances keep the version they started with.
+    const VERSION: u32 = 1;
+    /// The oldest version whose instances this code takes over through [`Machine::migrate`].
+    const MIGRATES_FROM: u32 = Self::VERSION;
+    /// The queue its instances wait in unless they say otherwise.
+    const QUEUE: &'static str = "default";
+    /// Whether its transitions are recorded; `None` is the engine's choice.
+    const HISTORY: Option<History> = None;
+    /// How long one run of a step may take; `None` is forever.
+    const STEP_TIMEOUT: Option<Duration> = None;
+
+    /// Its steps and their states: an externally tagged enum, serde's default.
+    type State: Serialize + DeserializeOwned + Send + 'static;
+    /// What it is done with.
+    type Output: Serialize + DeserializeOwned + Send + 'static;
+
+    /// Runs one step. It may run again after a crash: everything it does outside must bear that.
+    fn step(&self, state: Self::State, cx: &Context) -> impl Future<Output = StepResult<Self>> + Send;
+
+    /// Decides what becomes of a step that failed, given the state as last committed.
+    ///
+    /// The default follows [`Machine::retry`]. If it fails itself, the instance is `failed`.
+    fn handle(
+        &self,
+        error: StepError,
+        state: Self::State,
+        cx: &Context,
+    ) -> impl Future<Output = StepResult<Self>> + Send {
+        let outcome = match self.retry().delay(cx.attempt()) {
+            Some(delay) => Outcome::replay(state, delay).because(&error),
+            None => Outcome::stop(error),
+        };
+        std::future::ready(Ok(outcome))
+    }
+
+    /// How the default [`Machine::handle`] retries; never, unless said otherwise.
+    fn retry(&self) -> Retry {
+        Retry::never()
+    }
+
+    /// The signals whose payloads are checked before they are stored.
+    fn accepts() -> Vec<Accepts> {
+        Vec::new()
+    }
+
+    /// Lifts an instance of an older version to this one.
+    fn migrate(&self, from_version: u32, at: At) -> Result<At, BoxError> {
+        let _ = at;
+        Err(format!("machine {} does not migrate from version {from_version}", Self::NAME).into())
+    }
+}
+
+/// Why a step did not return an outcome.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StepError {
+    /// It returned an error.
+    Error(BoxError),
+    /// It panicked.
+    Panic(String),
+    /// It ran longer than its machine allows.
+    TimedOut(Duration),
+}
+
+impl fmt::Display for StepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Error(error) => {
+                write!(f, "{error}")?;
+                let mut source = error.source();
+                while let Some(cause) = source {
+                    write!(f, ": {cause}")?;
+                    source = cause.source();
+                }
+                Ok(())
+            }
+            Self::Panic(message) => write!(f, "the step panicked: {message}"),
+            Self::TimedOut(limit) => write!(f, "the step ran longer than its limit of {limit:?}"),
+        }
+    }
+}
+
+impl std::error::Error for StepError {}
+
+/// What an object-safe machine's step or handler resolves to.
+pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Transition, Fault>> + Send + 'a>>;
+
+/// Why [`DynMachine::step`] or [`DynMachine::handle`] gave no transition.
+#[derive(Debug)]
+pub enum Fault {
+    /// The code failed: `handle` decides.
+    Failed(BoxError),
+    /// The step or state is not known to this code: the instance fails with this reason.
+    Unreadable(String),
+}
+
+/// A machine over step names and JSON: what the engine runs, and what typed machines, jobs and flows become.
+pub trait DynMachine: Send + Sync + 'static {
+    /// Its name.
+    fn name(&self) -> &str;
+    /// Its version.
+    fn version(&self) -> u32;
+    /// The oldest version it takes over.
+    fn migrates_from(&self) -> u32 {
+        self.version()
+    }
+    /// The names of its steps.
+    fn steps(&self) -> Vec<String>;
+    /// The signals it checks.
+    fn accepts(&self) -> Vec<Accepts> {
+        Vec::new()
+    }
+    /// How long one run of a step may take.
+    fn step_timeout(&self) -> Option<Duration> {
+        None
+    }
+    /// Lifts a place of an older version to this one.
+    fn migrate(&self, from_version: u32, at: At) -> Result<At, BoxError>;
+    /// Says why this code cannot run an instance at this place.
+    fn check(&self, at: &At) -> Result<(), String>;
+    /// Runs a step.
+    fn step<'a>(&'a self, at: &'a At, cx: &'a Context) -> Running<'a>;
+    /// Decides what becomes of a step that failed.
+    fn handle<'a>(&'a self, error: StepError, at: &'a At, cx: &'a Context) -> Running<'a>;
+}

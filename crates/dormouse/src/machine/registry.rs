@@ -1,0 +1,107 @@
+//! The machines a process knows.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::DynMachine;
+use crate::limits::check_name;
+use crate::{Accepts, At, Error, Json, Result};
+
+/// The machines registered with an engine, by name and version.
+#[derive(Clone, Default)]
+pub struct Registry {
+    by_name: HashMap<String, BTreeMap<u32, Arc<dyn DynMachine>>>,
+}
+
+impl Registry {
+    /// Adds a machine; the same name and version twice is refused.
+    pub fn add(&mut self, machine: Arc<dyn DynMachine>) -> Result<()> {
+        check_name("machine name", machine.name())?;
+        let refuse = |reason| Err(Error::InvalidMachine { machine: machine.name().to_owned(), reason });
+        if machine.migrates_from() > machine.version() {
+            return refuse(format!(
+                "it says it migrates from version {}, which is newer than its own {}",
+                machine.migrates_from(),
+                machine.version()
+            ));
+        }
+        for step in machine.steps() {
+            check_name("step name", &step)?;
+        }
+        let versions = self.by_name.entry(machine.name().to_owned()).or_default();
+        if versions.contains_key(&machine.version()) {
+            return refuse(format!("version {} is registered already", machine.version()));
+        }
+        versions.insert(machine.version(), machine);
+        Ok(())
+    }
+
+    /// The machine that runs instances of this name and version: that version itself, or the newest
+    /// one that migrates from it.
+    pub fn get(&self, name: &str, version: u32) -> Option<&Arc<dyn DynMachine>> {
+        let versions = self.by_name.get(name)?;
+        versions
+            .get(&version)
+            .or_else(|| versions.values().rev().find(|m| (m.migrates_from()..m.version()).contains(&version)))
+    }
+
+    /// Every name and version that instances can have and this process can run.
+    pub fn runs(&self) -> Vec<(String, u32)> {
+        let mut runs: Vec<_> = self
+            .machines()
+            .flat_map(|m| (m.migrates_from()..=m.version()).map(|version| (m.name().to_owned(), version)))
+            .collect();
+        runs.sort();
+        runs.dedup();
+        runs
+    }
+
+    /// Every machine.
+    pub fn machines(&self) -> impl Iterator<Item = &Arc<dyn DynMachine>> {
+        self.by_name.values().flat_map(BTreeMap::values)
+    }
+
+    /// Whether any machine checks signals of this name.
+    pub(crate) fn checks_signal(&self, signal: &str) -> bool {
+        self.machines().any(|machine| machine.accepts().iter().any(|accepts| accepts.name == signal))
+    }
+
+    /// Refuses a payload that the machine's declaration of the signal refuses.
+    pub(crate) fn check_payload(
+        &self,
+        machine: &str,
+        version: u32,
+        signal: &str,
+        payload: &Json,
+    ) -> Result<()> {
+        let Some(definition) = self.get(machine, version) else { return Ok(()) };
+        let accepts = definition.accepts();
+        let Some(Accepts { check, .. }) = accepts.iter().find(|accepts| accepts.name == signal) else {
+            return Ok(());
+        };
+        check(payload).map_err(|reason| Error::PayloadRefused {
+            signal: signal.to_owned(),
+            machine: machine.to_owned(),
+            reason,
+        })
+    }
+
+    /// Says why an instance at this place could not run here, as a dry run.
+    pub(crate) fn check_readable(&self, machine: &str, version: u32, at: At) -> Result<(), String> {
+        let definition = self
+            .get(machine, version)
+            .ok_or_else(|| format!("no registered code runs machine {machine} version {version}"))?;
+        let at = if definition.version() == version {
+            at
+        } else {
+            definition.migrate(version, at).map_err(|error| format!("its migration fails: {error}"))?
+        };
+        definition.check(&at)
+    }
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.runs()).finish()
+    }
+}

@@ -1,0 +1,74 @@
+//! A typed machine seen as one over step names and JSON.
+
+use std::time::Duration;
+
+use super::steps::{decode_at, steps_of};
+use super::{DynMachine, Fault, Machine, Running, StepError};
+use crate::{Accepts, At, BoxError, Context, Error, Result};
+
+pub(crate) struct Typed<M> {
+    machine: M,
+    steps: &'static [&'static str],
+}
+
+impl<M: Machine> Typed<M> {
+    /// Wraps a machine whose declaration makes sense.
+    pub(crate) fn new(machine: M) -> Result<Self> {
+        let steps = steps_of::<M::State>()
+            .map_err(|reason| Error::InvalidMachine { machine: M::NAME.to_owned(), reason })?;
+        Ok(Self { machine, steps })
+    }
+}
+
+impl<M: Machine> DynMachine for Typed<M> {
+    fn name(&self) -> &str {
+        M::NAME
+    }
+
+    fn version(&self) -> u32 {
+        M::VERSION
+    }
+
+    fn migrates_from(&self) -> u32 {
+        M::MIGRATES_FROM
+    }
+
+    fn steps(&self) -> Vec<String> {
+        self.steps.iter().map(ToString::to_string).collect()
+    }
+
+    fn accepts(&self) -> Vec<Accepts> {
+        M::accepts()
+    }
+
+    fn step_timeout(&self) -> Option<Duration> {
+        M::STEP_TIMEOUT
+    }
+
+    fn migrate(&self, from_version: u32, at: At) -> Result<At, BoxError> {
+        self.machine.migrate(from_version, at)
+    }
+
+    fn check(&self, at: &At) -> Result<(), String> {
+        decode_at::<M::State>(at).map(drop)
+    }
+
+    fn step<'a>(&'a self, at: &'a At, cx: &'a Context) -> Running<'a> {
+        Box::pin(async move {
+            let state = decode_at::<M::State>(at).map_err(Fault::Unreadable)?;
+            self.machine
+                .step(state, cx)
+                .await
+                .and_then(|outcome| Ok(outcome.into_transition()?))
+                .map_err(Fault::Failed)
+        })
+    }
+
+    fn handle<'a>(&'a self, error: StepError, at: &'a At, cx: &'a Context) -> Running<'a> {
+        Box::pin(async move {
+            let state = decode_at::<M::State>(at).map_err(Fault::Unreadable)?;
+            let outcome = self.machine.handle(error, state, cx).await;
+            outcome.and_then(|outcome| Ok(outcome.into_transition()?)).map_err(Fault::Failed)
+        })
+    }
+}

@@ -1,0 +1,148 @@
+//! Pokes inside a process: who can run, what was armed, who ended.
+//!
+//! Everything here is a hint. A lost one costs at most a poll interval.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use jiff::Timestamp;
+use tokio::sync::{Notify, broadcast, watch};
+
+use crate::InstanceId;
+use crate::store::Effects;
+
+/// How many cancellation hints a slow engine may fall behind before it relies on its heartbeat.
+const CANCELS_MAX: usize = 1024;
+
+/// The switchboard of one store in one process.
+#[derive(Debug)]
+pub struct Hub {
+    queues: Mutex<HashMap<String, watch::Sender<()>>>,
+    waiters: Mutex<HashMap<InstanceId, Waiting>>,
+    armed: Mutex<Option<Timestamp>>,
+    timer: watch::Sender<()>,
+    cancels: broadcast::Sender<InstanceId>,
+    changes: watch::Sender<()>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    notify: Arc<Notify>,
+    waiters: usize,
+}
+
+impl Default for Hub {
+    fn default() -> Self {
+        Self {
+            queues: Mutex::default(),
+            waiters: Mutex::default(),
+            armed: Mutex::default(),
+            timer: watch::Sender::new(()),
+            cancels: broadcast::Sender::new(CANCELS_MAX),
+            changes: watch::Sender::new(()),
+        }
+    }
+}
+
+impl Hub {
+    /// Passes on what a commit made possible.
+    pub fn apply(&self, effects: &Effects) {
+        if !effects.queues.is_empty() {
+            let queues = lock(&self.queues);
+            effects.queues.iter().filter_map(|name| queues.get(name)).for_each(poke);
+        }
+        if let Some(at) = effects.wake_at {
+            self.arm(at);
+        }
+        if !effects.ended.is_empty() {
+            let waiters = lock(&self.waiters);
+            if !waiters.is_empty() {
+                effects.ended.iter().filter_map(|id| waiters.get(id)).for_each(|w| w.notify.notify_waiters());
+            }
+        }
+        for id in &effects.cancel {
+            // No receiver means that no engine runs here.
+            let _ = self.cancels.send(*id);
+        }
+        self.changed();
+    }
+
+    /// Notes that something moved, for whoever waits for the store to come to rest.
+    pub fn changed(&self) {
+        poke(&self.changes);
+    }
+
+    /// Pokes every queue and the timer, as after a reconnect or a move of the clock.
+    pub fn poke_all(&self) {
+        lock(&self.queues).values().for_each(poke);
+        poke(&self.timer);
+    }
+
+    /// What a queue's loop listens to.
+    pub(crate) fn queue(&self, name: &str) -> watch::Receiver<()> {
+        lock(&self.queues).entry(name.to_owned()).or_insert_with(|| watch::Sender::new(())).subscribe()
+    }
+
+    /// What a timer listens to: a moment was armed that is nearer than what it sleeps for.
+    pub(crate) fn timer(&self) -> watch::Receiver<()> {
+        self.timer.subscribe()
+    }
+
+    /// Executing instances that someone wants cancelled.
+    pub(crate) fn cancels(&self) -> broadcast::Receiver<InstanceId> {
+        self.cancels.subscribe()
+    }
+
+    /// Changes with everything that moves.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// Says what timers sleep for; `None` while that is being found out, so that every arming is heard.
+    pub(crate) fn set_armed(&self, next: Option<Timestamp>) {
+        *lock(&self.armed) = next;
+    }
+
+    /// Registers interest in an instance's end.
+    pub(crate) fn wait_for(&self, id: InstanceId) -> EndWaiter<'_> {
+        let mut waiters = lock(&self.waiters);
+        let waiting = waiters.entry(id).or_insert_with(|| Waiting { notify: Arc::default(), waiters: 0 });
+        waiting.waiters += 1;
+        EndWaiter { hub: self, id, notify: waiting.notify.clone() }
+    }
+
+    fn arm(&self, at: Timestamp) {
+        let mut armed = lock(&self.armed);
+        if armed.is_none_or(|next| at < next) {
+            *armed = Some(at);
+            poke(&self.timer);
+        }
+    }
+}
+
+/// Interest in one instance's end, given up when dropped.
+pub(crate) struct EndWaiter<'a> {
+    hub: &'a Hub,
+    id: InstanceId,
+    pub(crate) notify: Arc<Notify>,
+}
+
+impl Drop for EndWaiter<'_> {
+    fn drop(&mut self) {
+        let mut waiters = lock(&self.hub.waiters);
+        let Some(waiting) = waiters.get_mut(&self.id) else { return };
+        waiting.waiters -= 1;
+        if waiting.waiters == 0 {
+            waiters.remove(&self.id);
+        }
+    }
+}
+
+/// Every listener hears of it once, whether it waits now or looks later.
+fn poke(listeners: &watch::Sender<()>) {
+    listeners.send_replace(());
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no code panics while it holds a hub lock")
+}

@@ -1,0 +1,175 @@
+//! Signals: outside events with a name, a payload and perhaps a dedup key.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{Limits, check_name};
+use crate::{InstanceId, Json, Result};
+
+/// A signal's name together with the type of its payload.
+///
+/// ```
+/// # use dormouse::Signal;
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Payment { amount: u64 }
+/// const PAID: Signal<Payment> = Signal::named("payment_confirmed");
+/// ```
+pub struct Signal<T> {
+    name: &'static str,
+    payload: PhantomData<fn() -> T>,
+}
+
+impl<T> Signal<T> {
+    /// A signal of this name.
+    pub const fn named(name: &'static str) -> Self {
+        Self { name, payload: PhantomData }
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl<T> Clone for Signal<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Signal<T> {}
+
+impl<T> fmt::Debug for Signal<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Signal({:?})", self.name)
+    }
+}
+
+impl<T> From<Signal<T>> for String {
+    fn from(signal: Signal<T>) -> Self {
+        signal.name.to_owned()
+    }
+}
+
+/// A signal as a machine declares it: its payloads are checked before they are stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepts {
+    /// The signal's name.
+    pub name: &'static str,
+    /// Says why a payload does not decode into the declared type.
+    pub check: fn(&Json) -> Result<(), String>,
+}
+
+impl<T: DeserializeOwned> From<Signal<T>> for Accepts {
+    fn from(signal: Signal<T>) -> Self {
+        Self { name: signal.name, check: |payload| crate::json::decode_text::<T>(payload.as_str()).map(drop) }
+    }
+}
+
+/// The id of a stored signal. Ids grow in the order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SignalId(pub i64);
+
+/// A signal on its way in.
+#[derive(Clone, Debug)]
+pub struct NewSignal {
+    /// Its name.
+    pub name: String,
+    /// Its payload.
+    pub payload: Json,
+    /// Makes redelivery a no-op for the life of the instance.
+    pub dedup_key: Option<String>,
+}
+
+impl NewSignal {
+    /// A signal with a payload and no dedup key.
+    pub fn new(name: impl Into<String>, payload: Json) -> Self {
+        Self { name: name.into(), payload, dedup_key: None }
+    }
+
+    /// Sets the dedup key.
+    #[must_use]
+    pub fn dedup(mut self, key: impl Into<String>) -> Self {
+        self.dedup_key = Some(key.into());
+        self
+    }
+
+    pub(crate) fn check(&self, limits: &Limits) -> Result<()> {
+        check_name("signal name", &self.name)?;
+        if let Some(key) = &self.dedup_key {
+            check_name("dedup key", key)?;
+        }
+        limits.check_document("signal payload", &self.payload)
+    }
+}
+
+/// A signal in an instance's inbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InboxSignal {
+    /// Its id.
+    pub id: SignalId,
+    /// Its name.
+    pub name: String,
+    /// Its payload.
+    pub payload: Json,
+    /// Its dedup key.
+    pub dedup_key: Option<String>,
+    /// When it was stored.
+    pub at: Timestamp,
+}
+
+/// Whom a verb addresses: an instance's id, or its key in the caller's namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// By id.
+    Id(InstanceId),
+    /// By key: whoever holds it now, else the newest instance that had it.
+    Key(String),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => write!(f, "{id}"),
+            Self::Key(key) => write!(f, "with key {key:?}"),
+        }
+    }
+}
+
+impl From<InstanceId> for Target {
+    fn from(id: InstanceId) -> Self {
+        Self::Id(id)
+    }
+}
+
+impl From<&str> for Target {
+    fn from(key: &str) -> Self {
+        Self::Key(key.to_owned())
+    }
+}
+
+impl From<String> for Target {
+    fn from(key: String) -> Self {
+        Self::Key(key)
+    }
+}
+
+/// What became of a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivered {
+    /// It is in the inbox; `woke` says whether the instance was parked on it.
+    Accepted {
+        /// The stored signal.
+        id: SignalId,
+        /// Whether this delivery made the instance runnable.
+        woke: bool,
+    },
+    /// A signal with this dedup key was delivered before; nothing changed.
+    Duplicate,
+    /// The target is unknown or has ended; nothing was stored.
+    NoTarget,
+}

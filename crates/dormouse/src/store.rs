@@ -1,0 +1,349 @@
+//! The store: every verb of the engine, in batches, with no driver type in sight.
+//!
+//! A store owns atomicity. Each write is one transaction: all of it or nothing. What may be lost after
+//! the commit (pokes) comes back as [`Effects`], data that the caller applies.
+
+pub mod sqlite;
+
+mod query;
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+pub use self::query::{Filter, Page, QueueView, Situation, Stats, WorkerView};
+use crate::poke::Hub;
+use crate::{
+    At, ChildView, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, NewSignal,
+    Result, SignalId, Status, Target, Transition, Wake, WorkerId,
+};
+
+/// A store's answer.
+pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// Where instances, signals and history live.
+pub trait Store: Send + Sync + 'static {
+    /// The in-process end of this store's pokes.
+    fn hub(&self) -> &Hub;
+
+    /// Tells whoever listens, here and elsewhere, what a write made possible. May be lost.
+    fn poke(&self, effects: &Effects);
+
+    /// Resolves once the store's clock has moved on by `duration`.
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Inserts instances, each with its signals, and says for each what became of it.
+    fn insert(&self, batch: Vec<NewInstance>) -> Reply<'_, Written<Vec<Inserted>>>;
+
+    /// Delivers signals and says for each what became of it.
+    fn deliver(&self, batch: Vec<Delivery>) -> Reply<'_, Written<Vec<Delivered>>>;
+
+    /// Takes runnable rows for a worker, by priority, then time.
+    fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>>;
+
+    /// Commits outcomes, each guarded by worker and `seq`, with a receipt each.
+    fn commit(&self, worker: WorkerId, batch: Vec<Commit>) -> Reply<'_, Written<Vec<Receipt>>>;
+
+    /// Wakes up to `rows_max` rows whose moment has come.
+    fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>>;
+
+    /// Registers a worker, and ends the lease of an earlier one of that name or of a dead process here.
+    fn register(&self, worker: NewWorker) -> Reply<'_, WorkerId>;
+
+    /// Renews a worker's lease.
+    fn heartbeat(&self, worker: WorkerId, lease: Duration) -> Reply<'_, Lease>;
+
+    /// Ends a worker's lease, so that what it still holds can be reaped at once.
+    fn deregister(&self, worker: WorkerId) -> Reply<'_, ()>;
+
+    /// Takes back up to `rows_max` claims of workers whose lease is over.
+    fn reap(&self, rows_max: usize) -> Reply<'_, Written<usize>>;
+
+    /// Removes up to `rows_max` ended instances, and old events, and says how many rows went.
+    fn collect(&self, collect: Collect) -> Reply<'_, Collected>;
+
+    /// Cancels an instance, at once or when its running step ends.
+    fn cancel(&self, namespace: String, target: Target) -> Reply<'_, Written<Cancel>>;
+
+    /// Makes an ended instance runnable again, at its step or elsewhere.
+    fn retry(&self, namespace: String, target: Target, at: Option<At>) -> Reply<'_, Written<InstanceId>>;
+
+    /// Puts an instance's brake on or off.
+    fn pause(&self, namespace: String, target: Target, brake: Brake) -> Reply<'_, Written<InstanceId>>;
+
+    /// Puts a queue's brake on or off.
+    fn pause_queue(&self, namespace: String, queue: String, brake: Brake) -> Reply<'_, Written<()>>;
+
+    /// One instance.
+    fn get(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>>;
+
+    /// Instances, newest first.
+    fn list(&self, filter: Filter) -> Reply<'_, Page>;
+
+    /// Up to `events_max` events after `after_seq`, in order, each with the state after it.
+    fn history(&self, id: InstanceId, after_seq: u64, events_max: usize) -> Reply<'_, Vec<Event>>;
+
+    /// The signals that wait for an instance.
+    fn inbox(&self, id: InstanceId) -> Reply<'_, Vec<InboxSignal>>;
+
+    /// What is needed to explain why an instance is not moving.
+    fn situation(&self, namespace: String, target: Target) -> Reply<'_, Option<Situation>>;
+
+    /// Counts, queues and workers.
+    fn stats(&self) -> Reply<'_, Stats>;
+}
+
+/// Opens a store by its address.
+pub(crate) async fn open(url: &str) -> Result<Arc<dyn Store>> {
+    let refuse = |reason| Err(crate::Error::InvalidUrl { url: url.to_owned(), reason });
+    match url.strip_prefix("sqlite:") {
+        Some("") => refuse("a file is missing: write sqlite:path/to/file.db"),
+        Some(":memory:") => Ok(Arc::new(sqlite::SqliteStore::in_memory(Arc::new(crate::SystemClock))?)),
+        Some(path) => {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            Ok(Arc::new(sqlite::SqliteStore::open(path).await?))
+        }
+        None => refuse("only sqlite:path/to/file.db and sqlite::memory: are known"),
+    }
+}
+
+/// A write's answer, and what it made possible.
+#[derive(Clone, Debug, Default)]
+pub struct Written<T> {
+    /// The answer.
+    pub value: T,
+    /// What to poke.
+    pub effects: Effects,
+}
+
+/// Hints that follow a commit. Losing them costs time, never work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Queues in which a row became runnable.
+    pub queues: BTreeSet<String>,
+    /// The nearest moment that was armed.
+    pub wake_at: Option<Timestamp>,
+    /// Instances that ended.
+    pub ended: Vec<InstanceId>,
+    /// Executing instances that someone wants cancelled.
+    pub cancel: Vec<InstanceId>,
+}
+
+impl Effects {
+    /// Notes a moment that was armed.
+    pub fn arm(&mut self, at: Timestamp) {
+        self.wake_at = Some(self.wake_at.map_or(at, |armed| armed.min(at)));
+    }
+
+    /// Notes that a row in this queue can run.
+    pub fn runnable(&mut self, queue: &str) {
+        if !self.queues.contains(queue) {
+            self.queues.insert(queue.to_owned());
+        }
+    }
+}
+
+/// A signal and whom it is for.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// The namespace in which a key is looked up.
+    pub namespace: String,
+    /// The instance.
+    pub target: Target,
+    /// The signal.
+    pub signal: NewSignal,
+}
+
+/// Which namespaces a worker serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Namespaces {
+    /// Every one.
+    All,
+    /// Just these.
+    Only(Vec<String>),
+}
+
+/// What a worker wants to claim.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The queue.
+    pub queue: String,
+    /// The namespaces it serves.
+    pub namespaces: Namespaces,
+    /// The machines and versions it runs.
+    pub machines: Arc<[(String, u32)]>,
+    /// At most this many rows.
+    pub rows_max: usize,
+}
+
+/// A row in a worker's hands, with everything its step may ask for.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// The instance.
+    pub id: InstanceId,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its key.
+    pub key: Option<String>,
+    /// Its machine.
+    pub machine: String,
+    /// Its machine's version.
+    pub version: u32,
+    /// Where it is.
+    pub at: At,
+    /// Its transitions so far: what its commit must find unchanged.
+    pub seq: u64,
+    /// Tries of this step so far.
+    pub attempt: u32,
+    /// Why it woke.
+    pub wake: Option<Wake>,
+    /// The names that count as received.
+    pub awaits: Vec<String>,
+    /// Its inbox.
+    pub inbox: Vec<InboxSignal>,
+    /// The children of the round it was parked on.
+    pub children: Vec<ChildView>,
+    /// Whether its transitions are recorded.
+    pub keeps_history: bool,
+    /// The store's time.
+    pub now: Timestamp,
+}
+
+/// An outcome to be committed.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    /// The instance.
+    pub id: InstanceId,
+    /// The `seq` at which it was handed out.
+    pub seq: u64,
+    /// The version it now has, if a migration lifted it.
+    pub version: Option<u32>,
+    /// The signals that the step was handed as received.
+    pub received: Vec<SignalId>,
+    /// What the step returned.
+    pub transition: Transition,
+    /// Whether a `next` keeps the claim to run ahead.
+    pub hold: Hold,
+    /// Whether the transition is recorded.
+    pub keeps_history: bool,
+}
+
+/// What becomes of the claim after a `next`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// The worker goes on with the next step.
+    Keep,
+    /// The row goes back among the runnable ones.
+    Release,
+}
+
+/// What became of a commit.
+#[derive(Clone, Debug)]
+pub enum Receipt {
+    /// Committed, and still claimed: run on.
+    Held {
+        /// The new `seq`.
+        seq: u64,
+        /// The inbox as it is now.
+        inbox: Vec<InboxSignal>,
+        /// The store's time.
+        now: Timestamp,
+    },
+    /// Committed, the claim is over.
+    Released,
+    /// The instance had been cancelled: the outcome was discarded for that.
+    Cancelled,
+    /// The claim was lost before: nothing changed.
+    Stale,
+}
+
+/// What a sweep of the clock did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// Rows woken.
+    pub woken: usize,
+    /// The next moment, in the store's time, and how far off it is.
+    pub next: Option<(Timestamp, Duration)>,
+}
+
+/// A worker that registers.
+#[derive(Clone, Debug)]
+pub struct NewWorker {
+    /// Its name; a worker that registers under the same name takes over.
+    pub name: String,
+    /// The host it runs on.
+    pub host: String,
+    /// Its process there.
+    pub pid: u32,
+    /// How long its claims are safe without a heartbeat.
+    pub lease: Duration,
+    /// The queues it serves.
+    pub queues: Vec<String>,
+    /// The machines and versions it runs.
+    pub machines: Vec<(String, u32)>,
+}
+
+/// What a heartbeat found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// The lease is renewed; these of its instances should be cancelled.
+    Held {
+        /// Executing instances that someone wants cancelled.
+        cancel: Vec<InstanceId>,
+    },
+    /// It is over: nothing this worker holds is its own any more.
+    Lost,
+}
+
+/// What to remove.
+#[derive(Clone, Copy, Debug)]
+pub struct Collect {
+    /// Instances that ended longer ago than this.
+    pub ended_for: Option<Duration>,
+    /// Events of live instances older than this.
+    pub events_for: Option<Duration>,
+    /// Look at events after this one: where the batch before stopped.
+    pub events_after: i64,
+    /// At most this many instances; and at most this many events are looked at.
+    pub rows_max: usize,
+}
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Instances, each with its history and inbox.
+    pub instances: usize,
+    /// Events of live instances.
+    pub events: usize,
+    /// Where to look on for events; `None` if all were looked at.
+    pub events_next: Option<i64>,
+}
+
+/// What became of a cancellation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancel {
+    /// It is cancelled, with this many descendants.
+    Done {
+        /// Descendants cancelled with it.
+        descendants: usize,
+    },
+    /// A step is running: it will be cancelled when that ends.
+    Requested,
+    /// It had ended before.
+    AlreadyEnded(Status),
+}
+
+/// A brake's position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Brake {
+    /// Not claimed.
+    On,
+    /// Claimed as usual.
+    Off,
+}

@@ -1,0 +1,205 @@
+//! The SQLite store: one writer thread with group commit, and readers that never block it.
+//!
+//! Every write of the process goes through the writer, which runs whatever has gathered in one
+//! transaction and answers all of it after one fsync. Because it is alone, a verb may load a row,
+//! decide, and save it: `BEGIN IMMEDIATE` keeps other processes out for that long.
+
+mod claim;
+mod collect;
+mod commit;
+mod deliver;
+mod due;
+mod fault;
+mod insert;
+mod lease;
+mod open;
+mod operate;
+mod query;
+mod readers;
+mod row;
+mod tx;
+mod writer;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::readers::Readers;
+use self::tx::Tx;
+use self::writer::Writer;
+use crate::poke::Hub;
+use crate::store::{
+    Brake, Cancel, Claim, Claimed, Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease,
+    NewWorker, Page, Receipt, Reply, Situation, Stats, Store, Written,
+};
+use crate::{
+    At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
+    SystemClock, Target, WorkerId,
+};
+
+/// A SQLite database file, or one in memory.
+pub struct SqliteStore {
+    hub: Hub,
+    clock: Arc<dyn Clock>,
+    writer: Writer,
+    readers: Option<Readers>,
+}
+
+impl SqliteStore {
+    /// Opens a file, creating it if it is not there, and brings its schema up to date.
+    pub async fn open(path: impl Into<std::path::PathBuf>) -> Result<Self> {
+        Self::open_with_clock(path, Arc::new(SystemClock)).await
+    }
+
+    /// Opens a file with a clock of the caller's.
+    pub async fn open_with_clock(path: impl Into<std::path::PathBuf>, clock: Arc<dyn Clock>) -> Result<Self> {
+        let path = path.into();
+        let conn = blocking({
+            let path = path.clone();
+            move || open::file(&path)
+        })
+        .await?;
+        let writer = Writer::start(conn, clock.clone())?;
+        Ok(Self { hub: Hub::default(), clock, writer, readers: Some(Readers::new(path)) })
+    }
+
+    /// A database in memory, gone when dropped: for tests.
+    pub fn in_memory(clock: Arc<dyn Clock>) -> Result<Self> {
+        let writer = Writer::start(open::memory()?, clock.clone())?;
+        Ok(Self { hub: Hub::default(), clock, writer, readers: None })
+    }
+
+    /// How many fsyncs the writer has caused: one for each group commit, two for each checkpoint.
+    pub fn fsyncs(&self) -> u64 {
+        self.writer.fsyncs()
+    }
+
+    /// Runs a write in the writer's next group. It may run twice: if another write of the group fails,
+    /// the group is rolled back and each of its writes is run alone.
+    fn write<T: Send + 'static>(
+        &self,
+        verb: impl FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
+    ) -> Reply<'_, Written<T>> {
+        Box::pin(self.writer.write(verb))
+    }
+
+    /// Like [`Self::write`], for verbs that make nothing possible elsewhere.
+    fn write_quietly<T: Send + 'static>(
+        &self,
+        verb: impl FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
+    ) -> Reply<'_, T> {
+        Box::pin(async move { Ok(self.writer.write(verb).await?.value) })
+    }
+
+    /// Runs a query on a reader; in memory, where there is but one connection, on the writer.
+    fn read<T: Send + 'static>(
+        &self,
+        mut query: impl FnMut(&rusqlite::Connection) -> Result<T> + Send + 'static,
+    ) -> Reply<'_, T> {
+        match &self.readers {
+            Some(readers) => Box::pin(readers.read(query)),
+            None => self.write_quietly(move |tx| query(tx.conn())),
+        }
+    }
+}
+
+impl Store for SqliteStore {
+    fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    fn poke(&self, effects: &Effects) {
+        self.hub.apply(effects);
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.clock.sleep(duration)
+    }
+
+    fn insert(&self, batch: Vec<NewInstance>) -> Reply<'_, Written<Vec<Inserted>>> {
+        self.write(move |tx| batch.iter().map(|new| insert::insert(tx, new, None)).collect())
+    }
+
+    fn deliver(&self, batch: Vec<Delivery>) -> Reply<'_, Written<Vec<Delivered>>> {
+        self.write(move |tx| batch.iter().map(|delivery| deliver::deliver(tx, delivery)).collect())
+    }
+
+    fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
+        self.write_quietly(move |tx| claim::claim(tx, &claim))
+    }
+
+    fn commit(&self, worker: WorkerId, batch: Vec<Commit>) -> Reply<'_, Written<Vec<Receipt>>> {
+        self.write(move |tx| batch.iter().map(|commit| commit::commit(tx, worker, commit)).collect())
+    }
+
+    fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>> {
+        self.write(move |tx| due::due(tx, rows_max))
+    }
+
+    fn register(&self, worker: NewWorker) -> Reply<'_, WorkerId> {
+        self.write_quietly(move |tx| lease::register(tx, &worker))
+    }
+
+    fn heartbeat(&self, worker: WorkerId, lease: Duration) -> Reply<'_, Lease> {
+        self.write_quietly(move |tx| lease::heartbeat(tx, worker, lease))
+    }
+
+    fn deregister(&self, worker: WorkerId) -> Reply<'_, ()> {
+        self.write_quietly(move |tx| lease::deregister(tx, worker))
+    }
+
+    fn reap(&self, rows_max: usize) -> Reply<'_, Written<usize>> {
+        self.write(move |tx| lease::reap(tx, rows_max))
+    }
+
+    fn collect(&self, collect: Collect) -> Reply<'_, Collected> {
+        self.write_quietly(move |tx| collect::collect(tx, collect))
+    }
+
+    fn cancel(&self, namespace: String, target: Target) -> Reply<'_, Written<Cancel>> {
+        self.write(move |tx| operate::cancel(tx, &namespace, &target))
+    }
+
+    fn retry(&self, namespace: String, target: Target, at: Option<At>) -> Reply<'_, Written<InstanceId>> {
+        self.write(move |tx| operate::retry(tx, &namespace, &target, at.as_ref()))
+    }
+
+    fn pause(&self, namespace: String, target: Target, brake: Brake) -> Reply<'_, Written<InstanceId>> {
+        self.write(move |tx| operate::pause(tx, &namespace, &target, brake))
+    }
+
+    fn pause_queue(&self, namespace: String, queue: String, brake: Brake) -> Reply<'_, Written<()>> {
+        self.write(move |tx| operate::pause_queue(tx, &namespace, &queue, brake))
+    }
+
+    fn get(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>> {
+        self.read(move |conn| query::get(conn, &namespace, &target))
+    }
+
+    fn list(&self, filter: Filter) -> Reply<'_, Page> {
+        self.read(move |conn| query::list(conn, &filter))
+    }
+
+    fn history(&self, id: InstanceId, after_seq: u64, events_max: usize) -> Reply<'_, Vec<Event>> {
+        self.read(move |conn| query::history(conn, id, after_seq, events_max))
+    }
+
+    fn inbox(&self, id: InstanceId) -> Reply<'_, Vec<InboxSignal>> {
+        self.read(move |conn| query::inbox(conn, id))
+    }
+
+    fn situation(&self, namespace: String, target: Target) -> Reply<'_, Option<Situation>> {
+        let now = self.clock.now();
+        self.read(move |conn| query::situation(conn, &namespace, &target, now))
+    }
+
+    fn stats(&self) -> Reply<'_, Stats> {
+        self.read(query::stats)
+    }
+}
+
+/// Runs blocking work off the async threads.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| crate::Error::Storage(Box::new(error)))?
+}

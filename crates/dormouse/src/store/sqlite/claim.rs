@@ -1,0 +1,119 @@
+//! Claiming: the first runnable rows of the machines a worker runs.
+
+use rusqlite::{OptionalExtension, Row as SqlRow};
+
+use super::query::inbox;
+use super::row::{names, status, wake};
+use super::tx::Tx;
+use crate::store::{Claim, Claimed, Namespaces};
+use crate::{At, ChildView, InstanceId, Json, Result, WorkerId};
+
+pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
+    let mut candidates = Vec::new();
+    for (machine, version) in claim.machines.iter() {
+        let backlog = Backlog { queue: &claim.queue, machine, version: *version };
+        match &claim.namespaces {
+            Namespaces::Only(namespaces) => {
+                for namespace in namespaces {
+                    backlog.first(tx, namespace, claim.rows_max, &mut candidates)?;
+                }
+            }
+            Namespaces::All => {
+                let mut last = String::new();
+                while let Some(namespace) = backlog.namespace_after(tx, &last)? {
+                    backlog.first(tx, &namespace, claim.rows_max, &mut candidates)?;
+                    last = namespace;
+                }
+            }
+        }
+    }
+    candidates.sort_unstable();
+    candidates.truncate(claim.rows_max);
+    candidates.into_iter().map(|candidate| take(tx, claim.worker, candidate.id)).collect()
+}
+
+/// The rows of one machine in one queue.
+struct Backlog<'a> {
+    queue: &'a str,
+    machine: &'a str,
+    version: u32,
+}
+
+/// In claim order.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    priority: i32,
+    runnable_at: i64,
+    id: i64,
+}
+
+impl Backlog<'_> {
+    fn first(&self, tx: &Tx<'_>, namespace: &str, rows_max: usize, into: &mut Vec<Candidate>) -> Result<()> {
+        if tx.sql(include_str!("queue_paused.sql"))?.exists((namespace, self.queue))? {
+            return Ok(());
+        }
+        let mut sql = tx.sql(include_str!("claim.sql"))?;
+        let mut rows = sql.query((self.queue, self.machine, self.version, namespace, rows_max as i64))?;
+        while let Some(row) = rows.next()? {
+            into.push(Candidate { id: row.get(0)?, priority: row.get(1)?, runnable_at: row.get(2)? });
+        }
+        Ok(())
+    }
+
+    fn namespace_after(&self, tx: &Tx<'_>, last: &str) -> Result<Option<String>> {
+        let mut sql = tx.sql(include_str!("claim_namespace.sql"))?;
+        Ok(sql.query_row((self.queue, self.machine, self.version, last), |row| row.get(0)).optional()?)
+    }
+}
+
+/// Takes one row and gathers what its step may ask for.
+fn take(tx: &Tx<'_>, worker: WorkerId, id: i64) -> Result<Claimed> {
+    let mut sql = tx.sql(include_str!("claim_take.sql"))?;
+    let (mut claimed, inbox_count, round) =
+        sql.query_row((id, worker.0), |row| read(tx, InstanceId(id), row))?;
+    if inbox_count > 0 {
+        claimed.inbox = inbox(tx.conn(), claimed.id)?;
+    }
+    if let Some(round) = round {
+        claimed.children = children(tx, claimed.id, round)?;
+    }
+    Ok(claimed)
+}
+
+fn read(tx: &Tx<'_>, id: InstanceId, row: &SqlRow<'_>) -> rusqlite::Result<(Claimed, u32, Option<u32>)> {
+    let awaits = row.get_ref(7)?.as_str_or_null()?;
+    let barrier: Option<u32> = row.get(9)?;
+    let round: u32 = row.get(10)?;
+    let claimed = Claimed {
+        id,
+        namespace: row.get(0)?,
+        machine: row.get(1)?,
+        version: row.get(2)?,
+        at: At { step: row.get::<_, String>(3)?.into(), state: Json::trusted(row.get::<_, Box<str>>(13)?) },
+        seq: row.get(4)?,
+        attempt: row.get(5)?,
+        wake: wake(row.get_ref(6)?.as_str_or_null()?),
+        awaits: names(awaits),
+        inbox: Vec::new(),
+        children: Vec::new(),
+        keeps_history: row.get(11)?,
+        key: row.get(12)?,
+        now: tx.now(),
+    };
+    Ok((claimed, row.get(8)?, barrier.map(|_| round)))
+}
+
+fn children(tx: &Tx<'_>, parent: InstanceId, round: u32) -> Result<Vec<ChildView>> {
+    let mut sql = tx.sql(include_str!("claim_children.sql"))?;
+    let rows = sql.query_map((parent.0, round), |row| {
+        Ok(ChildView {
+            id: InstanceId(row.get(0)?),
+            machine: row.get(1)?,
+            key: row.get(2)?,
+            status: status(row.get_ref(3)?.as_str()?),
+            output: row.get::<_, Option<Box<str>>>(4)?.map(Json::trusted),
+            error: row.get(5)?,
+        })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}

@@ -1,0 +1,48 @@
+//! Collection: what has ended long ago, and events that nobody will ask for, in bounded batches.
+
+use super::tx::Tx;
+use crate::Result;
+use crate::store::{Collect, Collected};
+
+pub(super) fn collect(tx: &mut Tx<'_>, collect: Collect) -> Result<Collected> {
+    let mut collected = Collected::default();
+    let cutoff = |age: std::time::Duration| {
+        tx.now().checked_sub(jiff::SignedDuration::try_from(age).unwrap_or(jiff::SignedDuration::MAX)).ok()
+    };
+    if let Some(before) = collect.ended_for.and_then(cutoff) {
+        collected.instances = ended(tx, before.as_microsecond(), collect.rows_max)?;
+    }
+    if let Some(before) = collect.events_for.and_then(cutoff) {
+        (collected.events, collected.events_next) = events(tx, before.as_microsecond(), collect)?;
+    }
+    Ok(collected)
+}
+
+fn ended(tx: &Tx<'_>, before_us: i64, rows_max: usize) -> Result<usize> {
+    let ids: Vec<i64> = tx
+        .sql(include_str!("collect.sql"))?
+        .query_map((before_us, rows_max as i64), |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    for id in &ids {
+        tx.sql("delete from history where instance = ?1")?.execute([id])?;
+        tx.sql("delete from signals where instance = ?1")?.execute([id])?;
+        tx.sql("delete from instances where id = ?1")?.execute([id])?;
+    }
+    Ok(ids.len())
+}
+
+/// Looks at one stretch of events, and says where the next one starts.
+fn events(tx: &Tx<'_>, before_us: i64, collect: Collect) -> Result<(usize, Option<i64>)> {
+    let looked_at: Vec<(i64, bool)> = tx
+        .sql(include_str!("collect_events.sql"))?
+        .query_map((before_us, collect.events_after, collect.rows_max as i64), |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut gone = 0;
+    for (id, _) in looked_at.iter().filter(|(_, superfluous)| *superfluous) {
+        gone += tx.sql("delete from history where id = ?1")?.execute([id])?;
+    }
+    let next = looked_at.last().map(|(id, _)| *id).filter(|_| looked_at.len() == collect.rows_max);
+    Ok((gone, next))
+}

@@ -1,0 +1,211 @@
+//! Committing outcomes. Every one proves its ownership by worker and `seq`; a stale one changes nothing.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::deliver::wake_by_signal;
+use super::insert::{Parentage, insert};
+use super::query::inbox;
+use super::row::{End, Row};
+use super::tx::Tx;
+use crate::store::{Commit, Hold, Receipt};
+use crate::{
+    At, EventKind, InboxSignal, Inserted, NewSignal, Result, SignalId, Spawn, Status, Transition, Wake, When,
+    WorkerId,
+};
+
+pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Receipt> {
+    if let Some(receipt) = run_ahead(tx, worker, commit)? {
+        return Ok(receipt);
+    }
+    let Some(mut row) = tx.load(commit.id)?.filter(|row| row.worker == Some(worker) && row.seq == commit.seq)
+    else {
+        return Ok(Receipt::Stale);
+    };
+    if row.cancel_requested {
+        super::operate::cancel_row(tx, &mut row)?;
+        return Ok(Receipt::Cancelled);
+    }
+    row.version = commit.version.unwrap_or(row.version);
+    match &commit.transition {
+        Transition::Next { at } => return next(tx, row, commit, at),
+        Transition::Replay { at, delay, error } => replay(tx, &mut row, at, *delay, error.as_deref())?,
+        Transition::Sleep { at, until } => sleep(tx, &mut row, &commit.received, at, *until)?,
+        Transition::Await { at, names, timeout } => {
+            park_on_signals(tx, &mut row, &commit.received, Park { at, names, timeout: *timeout })?;
+        }
+        Transition::Spawn(spawn) => park_on_children(tx, &mut row, &commit.received, spawn)?,
+        Transition::Done { output } => {
+            tx.end(&mut row, &End::Done(output))?;
+            return Ok(Receipt::Released);
+        }
+        Transition::Fail { error } => {
+            tx.end(&mut row, &End::Failed(error))?;
+            return Ok(Receipt::Released);
+        }
+    }
+    tx.save(&mut row)?;
+    Ok(Receipt::Released)
+}
+
+/// The hot path: a `next` that keeps its claim and had nothing to consume is one guarded update.
+/// Whatever is special about the row makes it match nothing, and the long way decides.
+fn run_ahead(tx: &Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Option<Receipt>> {
+    let Transition::Next { at } = &commit.transition else { return Ok(None) };
+    if commit.hold == Hold::Release || commit.version.is_some() || !commit.received.is_empty() {
+        return Ok(None);
+    }
+    let (step, state) = (&*at.step, at.state.as_str());
+    let inbox_count: Option<u32> = tx
+        .sql(include_str!("commit_next.sql"))?
+        .query_row(params![commit.id.0, commit.seq, worker.0, step, state, tx.now_us()], |row| row.get(0))
+        .optional()?;
+    let Some(inbox_count) = inbox_count else { return Ok(None) };
+    let seq = commit.seq + 1;
+    if commit.keeps_history {
+        let kind = EventKind::StepCompleted.as_str();
+        let mut record = tx.sql(include_str!("record.sql"))?;
+        record.execute(params![commit.id.0, seq, kind, step, tx.now_us(), None::<&str>, state])?;
+    }
+    held(tx, commit, seq, inbox_count).map(Some)
+}
+
+fn held(tx: &Tx<'_>, commit: &Commit, seq: u64, inbox_count: u32) -> Result<Receipt> {
+    let inbox = if inbox_count > 0 { inbox(tx.conn(), commit.id)? } else { Vec::new() };
+    Ok(Receipt::Held { seq, inbox, now: tx.now() })
+}
+
+fn next(tx: &mut Tx<'_>, mut row: Row, commit: &Commit, at: &At) -> Result<Receipt> {
+    let consumed = consume(tx, &mut row, &commit.received)?;
+    row.progress();
+    row.go_to(at);
+    tx.record(&mut row, EventKind::StepCompleted, consumed)?;
+    if commit.hold == Hold::Keep && !row.paused {
+        tx.save(&mut row)?;
+        return held(tx, commit, row.seq, row.inbox);
+    }
+    // In a lane it keeps its place: those behind it are meant to come after it.
+    let place = if row.lane.is_some() { row.runnable_at } else { tx.now_us() };
+    row.run_at(place);
+    tx.save(&mut row)?;
+    Ok(Receipt::Released)
+}
+
+fn replay(
+    tx: &Tx<'_>,
+    row: &mut Row,
+    at: &At,
+    delay: std::time::Duration,
+    error: Option<&str>,
+) -> Result<()> {
+    row.attempt += 1;
+    row.last_error = error.map(str::to_owned);
+    row.go_to(at);
+    let data =
+        serde_json::json!({ "attempt": row.attempt, "delay_ms": delay.as_millis() as u64, "error": error });
+    tx.record(row, EventKind::StepRetried, Some(data.to_string()))?;
+    if delay.is_zero() {
+        row.run_at(tx.now_us());
+    } else {
+        row.park(Status::Scheduled, Some(When::In(delay).from_now(tx.now())));
+    }
+    Ok(())
+}
+
+fn sleep(tx: &Tx<'_>, row: &mut Row, received: &[SignalId], at: &At, until: When) -> Result<()> {
+    let until = until.from_now(tx.now());
+    consume(tx, row, received)?;
+    row.progress();
+    row.go_to(at);
+    tx.record(row, EventKind::StepCompleted, Some(format!(r#"{{"sleep_until":"{until}"}}"#)))?;
+    row.park(Status::Scheduled, Some(until));
+    Ok(())
+}
+
+struct Park<'a> {
+    at: &'a At,
+    names: &'a [String],
+    timeout: Option<When>,
+}
+
+/// Parks on names, unless a matching signal is there that the parking step was not handed.
+fn park_on_signals(tx: &Tx<'_>, row: &mut Row, received: &[SignalId], park: Park<'_>) -> Result<()> {
+    let mut names = park.names.to_vec();
+    names.sort_unstable();
+    names.dedup();
+    let until = park.timeout.map(|timeout| timeout.from_now(tx.now()));
+    row.progress();
+    row.go_to(park.at);
+    let data = serde_json::json!({ "names": names, "until": until.map(|at| at.to_string()) });
+    tx.record(row, EventKind::SignalWaiting, Some(data.to_string()))?;
+    row.awaits = Some(serde_json::json!(names).to_string());
+    match unseen(tx, row, received, &names)? {
+        Some(InboxSignal { id, name, payload, dedup_key, .. }) => {
+            wake_by_signal(tx, row, id, &NewSignal { name, payload, dedup_key })
+        }
+        None => {
+            row.park(Status::AwaitingSignal, until);
+            Ok(())
+        }
+    }
+}
+
+/// The first awaited signal in the inbox that the parking step was not handed.
+fn unseen(tx: &Tx<'_>, row: &Row, received: &[SignalId], names: &[String]) -> Result<Option<InboxSignal>> {
+    if row.inbox as usize <= received.len() {
+        return Ok(None);
+    }
+    let mut inbox = inbox(tx.conn(), row.id)?.into_iter();
+    Ok(inbox.find(|signal| names.contains(&signal.name) && !received.contains(&signal.id)))
+}
+
+/// Inserts the children and parks on their barrier, or runs on if there is nothing to wait for.
+fn park_on_children(tx: &mut Tx<'_>, row: &mut Row, received: &[SignalId], spawn: &Spawn) -> Result<()> {
+    consume(tx, row, received)?;
+    row.progress();
+    row.go_to(&spawn.at);
+    row.round += 1;
+    let parentage = Parentage { parent: row.id, round: row.round, on_cancel: spawn.on_cancel };
+    let mut inserted = 0_u32;
+    for child in &spawn.children {
+        if let Inserted::New(_) = insert(tx, child, Some(parentage))? {
+            inserted += 1;
+        }
+    }
+    let barrier = spawn.quorum.unwrap_or(inserted).min(inserted);
+    let until = spawn.timeout.map(|timeout| timeout.from_now(tx.now()));
+    let data = serde_json::json!({
+        "round": row.round, "inserted": inserted, "dropped": spawn.children.len() - inserted as usize,
+        "barrier": barrier, "until": until.map(|at| at.to_string()),
+    });
+    tx.record(row, EventKind::ChildrenSpawned, Some(data.to_string()))?;
+    row.barrier = Some(barrier);
+    if barrier == 0 {
+        row.wake(Wake::Children, tx.now_us());
+    } else {
+        row.park(Status::AwaitingChildren, until);
+    }
+    Ok(())
+}
+
+/// Consumes what the step received, by id; a dedup key outlives its signal. Tells what it was, for history.
+fn consume(tx: &Tx<'_>, row: &mut Row, received: &[SignalId]) -> Result<Option<String>> {
+    if received.is_empty() {
+        return Ok(None);
+    }
+    let mut consumed = Vec::with_capacity(received.len());
+    for id in received {
+        let mut signal = None;
+        for sql in [include_str!("consume.sql"), include_str!("consume_keep.sql")] {
+            let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, Box<str>>(1)?));
+            signal = tx.sql(sql)?.query_row((id.0, row.id.0), read).optional()?;
+            if signal.is_some() {
+                break;
+            }
+        }
+        let (name, payload) = signal.expect("a received signal stays until its own step consumes it");
+        let payload = crate::Json::trusted(payload);
+        consumed.push(serde_json::json!({ "id": id, "name": name, "payload": payload }));
+    }
+    row.inbox = row.inbox.checked_sub(received.len() as u32).expect("the inbox holds what was received");
+    Ok(Some(serde_json::json!({ "consumed": consumed }).to_string()))
+}

@@ -1,0 +1,47 @@
+//! Delivering signals: store the row, then wake whoever is parked on its name.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::row::Row;
+use super::tx::Tx;
+use crate::store::Delivery;
+use crate::{Delivered, EventKind, InstanceId, NewSignal, Result, SignalId, Status, Wake};
+
+pub(super) fn deliver(tx: &mut Tx<'_>, delivery: &Delivery) -> Result<Delivered> {
+    match tx.resolve(&delivery.namespace, &delivery.target)? {
+        Some(id) => deliver_to(tx, id, &delivery.signal),
+        None => Ok(Delivered::NoTarget),
+    }
+}
+
+pub(super) fn deliver_to(tx: &mut Tx<'_>, id: InstanceId, signal: &NewSignal) -> Result<Delivered> {
+    let Some(mut row) = tx.load(id)?.filter(|row| !row.status.is_terminal()) else {
+        return Ok(Delivered::NoTarget);
+    };
+    let stored: Option<i64> = tx
+        .sql(include_str!("deliver.sql"))?
+        .query_row(
+            params![id.0, signal.name, signal.dedup_key, tx.now_us(), signal.payload.as_str()],
+            |row| row.get(0),
+        )
+        .optional()?;
+    let Some(stored) = stored.map(SignalId) else { return Ok(Delivered::Duplicate) };
+    row.inbox += 1;
+    let woke = row.status == Status::AwaitingSignal && row.awaited_names().contains(&signal.name);
+    if woke {
+        wake_by_signal(tx, &mut row, stored, signal)?;
+        tx.save(&mut row)?;
+    } else {
+        tx.sql("update instances set inbox = ?2 where id = ?1")?.execute((id.0, row.inbox))?;
+    }
+    Ok(Delivered::Accepted { id: stored, woke })
+}
+
+/// Makes an instance runnable because of a signal, and records which.
+pub(super) fn wake_by_signal(tx: &Tx<'_>, row: &mut Row, id: SignalId, signal: &NewSignal) -> Result<()> {
+    row.wake(Wake::Signal, tx.now_us());
+    let data = serde_json::json!({
+        "id": id, "name": signal.name, "payload": signal.payload, "dedup_key": signal.dedup_key,
+    });
+    tx.record(row, EventKind::SignalReceived, Some(data.to_string()))
+}

@@ -1,0 +1,1 @@
+select * from instances where id = ?1

@@ -1,0 +1,5 @@
+-- Who is next in a lane, by instances_lane: strict order.
+select id, queue from instances
+where lane is not null and namespace = ?1 and lane = ?2 and status = 'runnable' and blocked = 1 and paused = 0
+order by priority, runnable_at, id
+limit 1

@@ -1,0 +1,103 @@
+//! Workers: one row each, whose lease covers everything they hold.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{OptionalExtension, params};
+
+use super::tx::Tx;
+use crate::clock::later;
+use crate::store::{Lease, NewWorker};
+use crate::{EventKind, InstanceId, Result, Status, WorkerId};
+
+pub(super) fn register(tx: &mut Tx<'_>, worker: &NewWorker) -> Result<WorkerId> {
+    for id in predecessors(tx, worker)? {
+        deregister(tx, id)?;
+    }
+    tx.sql(
+        "insert into workers (name, host, pid, started_at, lease_until, queues, machines)
+         values (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?
+    .execute(params![
+        worker.name,
+        worker.host,
+        worker.pid,
+        tx.now_us(),
+        later(tx.now(), worker.lease).as_microsecond(),
+        serde_json::json!(worker.queues).to_string(),
+        serde_json::json!(worker.machines).to_string(),
+    ])?;
+    Ok(WorkerId(tx.conn().last_insert_rowid()))
+}
+
+/// Workers that cannot come back: of the same name, or of a process of this host that is gone.
+fn predecessors(tx: &Tx<'_>, worker: &NewWorker) -> Result<Vec<WorkerId>> {
+    let mut sql = tx.sql("select id, name, host, pid from workers where lease_until > 0")?;
+    let rows = sql.query_map([], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?, row.get::<_, u32>(3)?))
+    })?;
+    let mut gone = Vec::new();
+    for row in rows {
+        let (id, name, host, pid) = row?;
+        if name == worker.name || (host == worker.host && is_gone(pid)) {
+            gone.push(WorkerId(id));
+        }
+    }
+    Ok(gone)
+}
+
+/// Whether no process of this id runs here. Where that cannot be told, the lease decides.
+fn is_gone(pid: u32) -> bool {
+    Path::new("/proc/self").exists() && !Path::new(&format!("/proc/{pid}")).exists()
+}
+
+pub(super) fn heartbeat(tx: &mut Tx<'_>, worker: WorkerId, lease: Duration) -> Result<Lease> {
+    // An ended lease is not renewed: its claims may be someone else's by now.
+    let renewed = tx
+        .sql("update workers set lease_until = ?2 where id = ?1 and lease_until >= ?3")?
+        .execute((worker.0, later(tx.now(), lease).as_microsecond(), tx.now_us()))?;
+    if renewed == 0 {
+        return Ok(Lease::Lost);
+    }
+    let cancel = tx
+        .sql("select id from instances where worker = ?1 and worker is not null and cancel_requested = 1")?
+        .query_map([worker.0], |row| Ok(InstanceId(row.get(0)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(Lease::Held { cancel })
+}
+
+pub(super) fn deregister(tx: &mut Tx<'_>, worker: WorkerId) -> Result<()> {
+    tx.sql("update workers set lease_until = 0 where id = ?1")?.execute([worker.0])?;
+    Ok(())
+}
+
+pub(super) fn reap(tx: &mut Tx<'_>, rows_max: usize) -> Result<usize> {
+    let ids: Vec<i64> = tx
+        .sql(include_str!("reap.sql"))?
+        .query_map((tx.now_us(), rows_max as i64), |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    for id in &ids {
+        take_back(tx, InstanceId(*id))?;
+    }
+    if ids.len() < rows_max {
+        tx.sql("delete from workers where lease_until < ?1")?.execute([tx.now_us()])?;
+    }
+    Ok(ids.len())
+}
+
+/// A crashed try counts as one; the step runs again, in its old place, with its old inputs.
+fn take_back(tx: &mut Tx<'_>, id: InstanceId) -> Result<()> {
+    let mut row = tx.load(id)?.expect("a claimed row is there");
+    assert_eq!(row.status, Status::Executing, "instance {id} has a worker");
+    if row.cancel_requested {
+        return super::operate::cancel_row(tx, &mut row).map(drop);
+    }
+    let worker: Option<String> = tx
+        .sql("select name from workers where id = ?1")?
+        .query_row([row.worker.map(|worker| worker.0)], |row| row.get(0))
+        .optional()?;
+    row.attempt += 1;
+    row.run_at(row.runnable_at);
+    tx.record(&mut row, EventKind::Reaped, Some(serde_json::json!({ "worker": worker }).to_string()))?;
+    tx.save(&mut row)
+}

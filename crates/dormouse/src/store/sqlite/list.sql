@@ -1,0 +1,8 @@
+-- Newest first, by the primary key; every other condition filters the walk.
+select * from instances
+where (:after is null or id < :after)
+    and (:namespace is null or namespace = :namespace) and (:machine is null or machine = :machine)
+    and (:status is null or status = :status) and (:queue is null or queue = :queue)
+    and (:created_from is null or created_at >= :created_from)
+    and (:created_before is null or created_at < :created_before)
+order by id desc limit :limit

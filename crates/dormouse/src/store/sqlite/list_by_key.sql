@@ -1,0 +1,8 @@
+-- By instances_key: needs a namespace; the upper bound ends the prefix.
+select * from instances
+where namespace = :namespace and key is not null and key >= :key and key < :key_end
+    and (:after is null or id < :after) and (:machine is null or machine = :machine)
+    and (:status is null or status = :status) and (:queue is null or queue = :queue)
+    and (:created_from is null or created_at >= :created_from)
+    and (:created_before is null or created_at < :created_before)
+order by id desc limit :limit

@@ -1,0 +1,9 @@
+-- By instances_parent.
+select * from instances
+where parent = :parent and parent is not null
+    and (:after is null or id < :after)
+    and (:namespace is null or namespace = :namespace) and (:machine is null or machine = :machine)
+    and (:status is null or status = :status) and (:queue is null or queue = :queue)
+    and (:created_from is null or created_at >= :created_from)
+    and (:created_before is null or created_at < :created_before)
+order by id desc limit :limit

@@ -1,0 +1,108 @@
+//! Opening a database: only ours, only a schema we know, only a SQLite we trust.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use crate::{Error, Result};
+
+/// "dorm", in a database header, says that the file is ours.
+const APPLICATION_ID: i64 = 0x646f_726d;
+/// One file for each schema version, in order.
+const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_init.sql")];
+/// How long a statement waits for another process before it is [`Error::Busy`].
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The first SQLite without the WAL-reset corruption bug.
+const SQLITE_SAFE_VERSION: i32 = 3_051_003;
+
+/// Opens a file for writing and brings its schema up to date.
+pub(super) fn file(path: &Path) -> Result<Connection> {
+    check_sqlite_version()?;
+    let mut conn = Connection::open(path)?;
+    conn.busy_timeout(BUSY_TIMEOUT)?;
+    check_ours(&conn, path)?;
+    // WAL lets readers go on beside the writer; FULL makes every commit survive a power loss.
+    conn.pragma_update(None, "journal_mode", "wal")?;
+    conn.pragma_update(None, "synchronous", "full")?;
+    conn.pragma_update(None, "temp_store", "memory")?;
+    conn.pragma_update(None, "cache_size", -64 * 1024)?;
+    // The writer checkpoints by itself, between groups.
+    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+    migrate(&mut conn, path)?;
+    configure(&conn);
+    Ok(conn)
+}
+
+/// A database in memory.
+pub(super) fn memory() -> Result<Connection> {
+    check_sqlite_version()?;
+    let mut conn = Connection::open_in_memory()?;
+    migrate(&mut conn, Path::new(":memory:"))?;
+    configure(&conn);
+    Ok(conn)
+}
+
+/// Opens a file that [`file`] has prepared, for queries alone.
+pub(super) fn reader(path: &Path) -> Result<Connection> {
+    let conn = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    conn.busy_timeout(BUSY_TIMEOUT)?;
+    conn.pragma_update(None, "query_only", true)?;
+    configure(&conn);
+    Ok(conn)
+}
+
+fn configure(conn: &Connection) {
+    conn.set_prepared_statement_cache_capacity(128);
+}
+
+fn check_sqlite_version() -> Result<()> {
+    if rusqlite::version_number() < SQLITE_SAFE_VERSION {
+        return Err(Error::UnsafeSqlite { found: rusqlite::version().to_owned() });
+    }
+    Ok(())
+}
+
+fn check_ours(conn: &Connection, path: &Path) -> Result<()> {
+    let refuse = |reason: String| Err(Error::NotDormouse { path: path.to_owned(), reason });
+    let application_id = match pragma(conn, "application_id") {
+        Ok(id) => id,
+        Err(Error::Storage(error)) => return refuse(error.to_string()),
+        Err(error) => return Err(error),
+    };
+    let tables: i64 = conn.query_row("select count(*) from sqlite_schema", [], |row| row.get(0))?;
+    if application_id != APPLICATION_ID && (application_id != 0 || tables > 0) {
+        return refuse(format!("it has {tables} tables of its own and application id {application_id:#x}"));
+    }
+    check_schema_version(conn, path).map(drop)
+}
+
+fn check_schema_version(conn: &Connection, path: &Path) -> Result<i64> {
+    let found = pragma(conn, "user_version")?;
+    let known = MIGRATIONS.len() as i64;
+    if found > known {
+        return Err(Error::NewerSchema { path: path.to_owned(), found, known });
+    }
+    Ok(found)
+}
+
+/// Runs what is missing, in one transaction, so that two processes that start together do it once.
+fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let found = check_schema_version(&tx, path)?;
+    for migration in &MIGRATIONS[found as usize..] {
+        tx.execute_batch(migration)?;
+    }
+    if found < MIGRATIONS.len() as i64 {
+        tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+        tx.pragma_update(None, "user_version", MIGRATIONS.len() as i64)?;
+    }
+    Ok(tx.commit()?)
+}
+
+fn pragma(conn: &Connection, name: &str) -> Result<i64> {
+    Ok(conn.pragma_query_value(None, name, |row| row.get(0))?)
+}

@@ -1,0 +1,122 @@
+//! What people and programs do to instances from outside: cancel, retry, pause.
+
+use super::row::{End, Row};
+use super::tx::Tx;
+use crate::store::{Brake, Cancel};
+use crate::{At, Error, EventKind, InstanceId, Result, Status, Target};
+
+pub(super) fn cancel(tx: &mut Tx<'_>, namespace: &str, target: &Target) -> Result<Cancel> {
+    let mut row = find(tx, namespace, target)?;
+    if row.status.is_terminal() {
+        return Ok(Cancel::AlreadyEnded(row.status));
+    }
+    if row.status == Status::Executing {
+        request_cancel(tx, row.id)?;
+        return Ok(Cancel::Requested);
+    }
+    let descendants = cancel_row(tx, &mut row)?;
+    Ok(Cancel::Done { descendants })
+}
+
+/// Cancels an instance and, for each spawn that chose so, its live children and theirs.
+pub(super) fn cancel_row(tx: &mut Tx<'_>, row: &mut Row) -> Result<usize> {
+    tx.end(row, &End::Cancelled)?;
+    let mut parents = vec![row.id];
+    let mut descendants = 0;
+    while let Some(parent) = parents.pop() {
+        for child in live_children(tx, parent)? {
+            let mut child = tx.load(child)?.expect("a child was just listed");
+            if child.status == Status::Executing {
+                // Its own children are cancelled with it, when its running step ends.
+                request_cancel(tx, child.id)?;
+            } else if !child.status.is_terminal() {
+                tx.end(&mut child, &End::Cancelled)?;
+                parents.push(child.id);
+            }
+            descendants += 1;
+        }
+    }
+    Ok(descendants)
+}
+
+fn live_children(tx: &Tx<'_>, parent: InstanceId) -> Result<Vec<InstanceId>> {
+    let mut sql = tx.sql(
+        "select id from instances where parent = ?1 and parent is not null and cascade = 1 and ended_at is null",
+    )?;
+    let ids = sql.query_map([parent.0], |row| Ok(InstanceId(row.get(0)?)))?;
+    Ok(ids.collect::<rusqlite::Result<_>>()?)
+}
+
+fn request_cancel(tx: &mut Tx<'_>, id: InstanceId) -> Result<()> {
+    tx.sql("update instances set cancel_requested = 1 where id = ?1")?.execute([id.0])?;
+    tx.effects.cancel.push(id);
+    Ok(())
+}
+
+pub(super) fn retry(
+    tx: &mut Tx<'_>,
+    namespace: &str,
+    target: &Target,
+    at: Option<&At>,
+) -> Result<InstanceId> {
+    let mut row = find(tx, namespace, target)?;
+    if !matches!(row.status, Status::Failed | Status::Cancelled) {
+        let reason = "only a failed or cancelled instance can be retried";
+        return Err(Error::WrongStatus { id: row.id, status: row.status, reason });
+    }
+    if let Some(key) = &row.key
+        && let Some(holder) = tx.key_holder(&row.namespace, key)?.filter(|holder| *holder != row.id)
+    {
+        return Err(Error::KeyTaken { key: key.clone(), holder });
+    }
+    row.attempt = 0;
+    row.ended_at = None;
+    if row.wake.is_none() {
+        // It was cancelled while parked: nothing it waited for has come, and the step will see that.
+        row.awaits = None;
+        row.barrier = None;
+    }
+    if let Some(at) = at {
+        row.go_to(at);
+    }
+    row.run_at(tx.now_us());
+    tx.record(&mut row, EventKind::Retried, None)?;
+    tx.save(&mut row)?;
+    Ok(row.id)
+}
+
+pub(super) fn pause(tx: &mut Tx<'_>, namespace: &str, target: &Target, brake: Brake) -> Result<InstanceId> {
+    let mut row = find(tx, namespace, target)?;
+    if row.status.is_terminal() {
+        let reason = "only a live instance can be paused or resumed";
+        return Err(Error::WrongStatus { id: row.id, status: row.status, reason });
+    }
+    row.paused = brake == Brake::On;
+    tx.save(&mut row)?;
+    Ok(row.id)
+}
+
+pub(super) fn pause_queue(tx: &mut Tx<'_>, namespace: &str, queue: &str, brake: Brake) -> Result<()> {
+    match brake {
+        Brake::On => {
+            tx.sql(
+                "insert into paused_queues (namespace, queue, at) values (?1, ?2, ?3) on conflict do nothing",
+            )?
+            .execute((namespace, queue, tx.now_us()))?;
+        }
+        Brake::Off => {
+            tx.sql("delete from paused_queues where namespace = ?1 and queue = ?2")?
+                .execute((namespace, queue))?;
+            tx.effects.runnable(queue);
+        }
+    }
+    Ok(())
+}
+
+fn find(tx: &Tx<'_>, namespace: &str, target: &Target) -> Result<Row> {
+    let row = match tx.resolve(namespace, target)? {
+        Some(id) => tx.load(id)?,
+        None => None,
+    };
+    row.ok_or_else(|| Error::NotFound(target.clone()))
+}

@@ -1,0 +1,210 @@
+//! Queries, on a snapshot.
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row as SqlRow, named_params};
+
+use super::row::{names, status, wake};
+use super::tx::{resolve, timestamp};
+use crate::store::{Filter, Page, QueueView, Situation, Stats, WorkerView};
+use crate::{
+    Error, Event, EventKind, InboxSignal, Instance, InstanceId, Json, Result, SignalId, Status, Target,
+    WorkerId,
+};
+
+pub(super) fn get(conn: &Connection, namespace: &str, target: &Target) -> Result<Option<Instance>> {
+    let Some(id) = resolve(conn, namespace, target)? else { return Ok(None) };
+    Ok(conn.prepare_cached(include_str!("get.sql"))?.query_row([id.0], instance).optional()?)
+}
+
+pub(super) fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
+    let sql = match filter {
+        Filter { awaiting: Some(_), .. } => include_str!("list_awaiting.sql"),
+        Filter { parent: Some(_), .. } => include_str!("list_by_parent.sql"),
+        Filter { key_prefix: Some(_), .. } => include_str!("list_by_key.sql"),
+        _ => include_str!("list.sql"),
+    };
+    let mut sql = conn.prepare_cached(sql)?;
+    let us = |at: Option<Timestamp>| at.map(Timestamp::as_microsecond);
+    // One more than asked for tells whether there is a next page.
+    let limit = filter.limit.saturating_add(1).min(i64::MAX as usize) as i64;
+    let key_end = filter.key_prefix.as_ref().map(|prefix| format!("{prefix}\u{10FFFF}"));
+    let all = named_params! {
+        ":after": filter.after.map(|id| id.0), ":namespace": filter.namespace, ":machine": filter.machine,
+        ":status": filter.status.map(Status::as_str), ":queue": filter.queue,
+        ":created_from": us(filter.created_from), ":created_before": us(filter.created_before), ":limit": limit,
+        ":parent": filter.parent.map(|id| id.0), ":awaiting": filter.awaiting, ":key": filter.key_prefix,
+        ":key_end": key_end,
+    };
+    for (name, value) in all {
+        if let Some(index) = sql.parameter_index(name)? {
+            sql.raw_bind_parameter(index, value)?;
+        }
+    }
+    let mut instances = Vec::new();
+    let mut rows = sql.raw_query();
+    while let Some(row) = rows.next()? {
+        instances.push(instance(row)?);
+    }
+    let more = instances.len() > filter.limit;
+    instances.truncate(filter.limit);
+    let next = if more { instances.last().map(|last: &Instance| last.id) } else { None };
+    Ok(Page { instances, next })
+}
+
+pub(super) fn history(
+    conn: &Connection,
+    id: InstanceId,
+    after_seq: u64,
+    events_max: usize,
+) -> Result<Vec<Event>> {
+    let mut sql = conn.prepare_cached(include_str!("history.sql"))?;
+    let events = sql.query_map((id.0, after_seq, events_max as i64), |row| {
+        let kind: String = row.get(1)?;
+        Ok(Event {
+            seq: row.get(0)?,
+            kind: EventKind::parse(&kind).unwrap_or_else(|| panic!("{kind:?} is no kind of event")),
+            step: row.get(2)?,
+            data: row.get::<_, Option<Box<str>>>(3)?.map(Json::trusted),
+            at: timestamp(row.get(4)?),
+            state: Json::trusted(row.get::<_, Box<str>>(5)?),
+        })
+    })?;
+    Ok(events.collect::<rusqlite::Result<_>>()?)
+}
+
+pub(super) fn inbox(conn: &Connection, id: InstanceId) -> Result<Vec<InboxSignal>> {
+    let mut sql = conn.prepare_cached(include_str!("inbox.sql"))?;
+    let signals = sql.query_map([id.0], |row| {
+        Ok(InboxSignal {
+            id: SignalId(row.get(0)?),
+            name: row.get(1)?,
+            payload: Json::trusted(row.get::<_, Box<str>>(2)?),
+            dedup_key: row.get(3)?,
+            at: timestamp(row.get(4)?),
+        })
+    })?;
+    Ok(signals.collect::<rusqlite::Result<_>>()?)
+}
+
+pub(super) fn situation(
+    conn: &Connection,
+    namespace: &str,
+    target: &Target,
+    now: Timestamp,
+) -> Result<Option<Situation>> {
+    let Some(instance) = get(conn, namespace, target)? else { return Ok(None) };
+    let lane_holder = match &instance.lane {
+        Some(lane) => conn
+            .prepare_cached(include_str!("lane_holder.sql"))?
+            .query_row((&instance.namespace, lane, instance.id.0), |row| row.get(0))
+            .optional()?
+            .map(InstanceId),
+        None => None,
+    };
+    let queue_paused = conn
+        .prepare_cached(include_str!("queue_paused.sql"))?
+        .exists((&instance.namespace, &instance.queue))?;
+    let ahead: i64 = conn.prepare_cached(include_str!("ahead.sql"))?.query_row(
+        (
+            &instance.queue,
+            &instance.machine,
+            instance.version,
+            &instance.namespace,
+            instance.priority,
+            runnable_at(conn, instance.id)?,
+            instance.id.0,
+        ),
+        |row| row.get(0),
+    )?;
+    let workers = workers(conn)?.into_iter().filter(|worker| worker.lease_until >= now).collect();
+    Ok(Some(Situation { instance, now, queue_paused, lane_holder, workers, ahead: ahead as usize }))
+}
+
+pub(super) fn stats(conn: &Connection) -> Result<Stats> {
+    let instances = conn
+        .prepare_cached(include_str!("stats.sql"))?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, status(row.get_ref(2)?.as_str()?), row.get(3)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    let awaiting = conn
+        .prepare_cached(include_str!("stats_awaiting.sql"))?
+        .query_map([], |row| Ok((names(row.get_ref(0)?.as_str_or_null()?), row.get(1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    let paused_queues = conn
+        .prepare_cached("select namespace, queue from paused_queues order by namespace, queue")?
+        .query_map([], |row| Ok(QueueView { namespace: row.get(0)?, name: row.get(1)?, paused: true }))?
+        .collect::<rusqlite::Result<_>>()?;
+    let next: Option<i64> =
+        conn.prepare_cached(include_str!("due_next.sql"))?.query_row([], |row| row.get(0))?;
+    Ok(Stats {
+        instances,
+        awaiting,
+        paused_queues,
+        workers: workers(conn)?,
+        next_wake_at: next.map(timestamp),
+    })
+}
+
+fn runnable_at(conn: &Connection, id: InstanceId) -> Result<i64> {
+    Ok(conn
+        .prepare_cached("select runnable_at from instances where id = ?1")?
+        .query_row([id.0], |row| row.get(0))?)
+}
+
+fn workers(conn: &Connection) -> Result<Vec<WorkerView>> {
+    let mut sql = conn.prepare_cached(include_str!("workers.sql"))?;
+    let mut rows = sql.query([])?;
+    let mut workers = Vec::new();
+    while let Some(row) = rows.next()? {
+        let list = |index| -> Result<String> { Ok(row.get(index)?) };
+        let unreadable = |source| Error::InvalidJson { what: "worker's registration", source };
+        workers.push(WorkerView {
+            id: WorkerId(row.get(0)?),
+            name: row.get(1)?,
+            host: row.get(2)?,
+            pid: row.get(3)?,
+            started_at: timestamp(row.get(4)?),
+            lease_until: timestamp(row.get(5)?),
+            queues: serde_json::from_str(&list(6)?).map_err(unreadable)?,
+            machines: serde_json::from_str(&list(7)?).map_err(unreadable)?,
+            claims: row.get::<_, i64>(8)? as usize,
+        });
+    }
+    Ok(workers)
+}
+
+fn instance(row: &SqlRow<'_>) -> rusqlite::Result<Instance> {
+    let us = |name: &str| -> rusqlite::Result<Option<Timestamp>> {
+        Ok(row.get::<_, Option<i64>>(name)?.map(timestamp))
+    };
+    Ok(Instance {
+        id: InstanceId(row.get("id")?),
+        namespace: row.get("namespace")?,
+        machine: row.get("machine")?,
+        version: row.get("version")?,
+        key: row.get("key")?,
+        status: status(row.get_ref("status")?.as_str()?),
+        step: row.get("step")?,
+        state: Json::trusted(row.get::<_, Box<str>>("state")?),
+        seq: row.get("seq")?,
+        attempt: row.get("attempt")?,
+        queue: row.get("queue")?,
+        priority: row.get("priority")?,
+        lane: row.get("lane")?,
+        lane_blocked: row.get("blocked")?,
+        paused: row.get("paused")?,
+        cancel_requested: row.get("cancel_requested")?,
+        awaits: names(row.get_ref("awaits")?.as_str_or_null()?),
+        wake_at: us("wake_at")?,
+        wake: wake(row.get_ref("wake")?.as_str_or_null()?),
+        inbox: row.get("inbox")?,
+        barrier: row.get("barrier")?,
+        round: row.get("round")?,
+        parent: row.get::<_, Option<i64>>("parent")?.map(InstanceId),
+        worker: row.get::<_, Option<i64>>("worker")?.map(WorkerId),
+        output: row.get::<_, Option<Box<str>>>("output")?.map(Json::trusted),
+        last_error: row.get("last_error")?,
+        created_at: timestamp(row.get("created_at")?),
+        changed_at: timestamp(row.get("changed_at")?),
+        ended_at: us("ended_at")?,
+    })
+}

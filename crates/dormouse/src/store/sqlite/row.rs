@@ -1,0 +1,340 @@
+//! One instance's head, loaded, changed and saved within a write.
+//!
+//! Saving keeps what must hold between rows: a lane has one holder, a key has one holder, a parent's
+//! barrier counts each end once, and whatever became possible is noted in the write's effects.
+
+use jiff::Timestamp;
+use rusqlite::{OptionalExtension, Row as SqlRow, params};
+
+use super::tx::{Tx, timestamp};
+use crate::{At, EventKind, InstanceId, Json, Result, Status, Wake, WorkerId};
+
+pub(super) struct Row {
+    pub(super) id: InstanceId,
+    pub(super) namespace: String,
+    pub(super) status: Status,
+    pub(super) step: String,
+    pub(super) seq: u64,
+    pub(super) attempt: u32,
+    pub(super) queue: String,
+    pub(super) runnable_at: i64,
+    pub(super) worker: Option<WorkerId>,
+    pub(super) wake_at: Option<Timestamp>,
+    pub(super) wake: Option<Wake>,
+    pub(super) awaits: Option<String>,
+    pub(super) inbox: u32,
+    pub(super) barrier: Option<u32>,
+    pub(super) round: u32,
+    pub(super) parent: Option<(InstanceId, u32)>,
+    pub(super) joined: bool,
+    pub(super) lane: Option<String>,
+    blocked: bool,
+    pub(super) paused: bool,
+    pub(super) cancel_requested: bool,
+    pub(super) keeps_history: bool,
+    pub(super) key: Option<String>,
+    key_scope: Option<String>,
+    pub(super) version: u32,
+    pub(super) last_error: Option<String>,
+    pub(super) ended_at: Option<Timestamp>,
+    pub(super) output: Option<Json>,
+    /// The state to save, if it changes.
+    state: Option<Json>,
+    /// Whether it held its lane, or could have been claimed, when it was loaded.
+    was_open: bool,
+}
+
+/// How an instance ends.
+pub(super) enum End<'a> {
+    Done(&'a Json),
+    Failed(&'a str),
+    Cancelled,
+}
+
+impl Row {
+    /// Moves it to another place; `None` data of history follows with [`Tx::record`].
+    pub(super) fn go_to(&mut self, at: &At) {
+        self.step.clear();
+        self.step.push_str(&at.step);
+        self.state = Some(at.state.clone());
+    }
+
+    /// Forgets what the last park was about: the step has progressed.
+    pub(super) fn progress(&mut self) {
+        self.attempt = 0;
+        self.wake = None;
+        self.awaits = None;
+        self.barrier = None;
+        self.last_error = None;
+    }
+
+    /// Becomes runnable, at the end of its queue.
+    pub(super) fn run_at(&mut self, now_us: i64) {
+        self.status = Status::Runnable;
+        self.runnable_at = now_us;
+        self.worker = None;
+        self.wake_at = None;
+    }
+
+    /// Becomes runnable because what it was parked on is there.
+    pub(super) fn wake(&mut self, why: Wake, now_us: i64) {
+        self.wake = Some(why);
+        self.run_at(now_us);
+    }
+
+    /// Parks, perhaps with a moment at which the clock wakes it.
+    pub(super) fn park(&mut self, status: Status, wake_at: Option<Timestamp>) {
+        self.status = status;
+        self.worker = None;
+        self.wake_at = wake_at;
+    }
+
+    pub(super) fn awaited_names(&self) -> Vec<String> {
+        names(self.awaits.as_deref())
+    }
+
+    /// Whether it holds its lane and can be claimed, or is.
+    fn is_open(&self) -> bool {
+        match self.status {
+            Status::Executing => true,
+            Status::Runnable => !self.blocked && !self.paused,
+            _ => false,
+        }
+    }
+}
+
+/// The names in an `awaits` column.
+pub(super) fn names(awaits: Option<&str>) -> Vec<String> {
+    awaits.map(|text| serde_json::from_str(text).expect("`awaits` is an array of names")).unwrap_or_default()
+}
+
+impl Tx<'_> {
+    pub(super) fn load(&self, id: InstanceId) -> Result<Option<Row>> {
+        Ok(self.sql(include_str!("load.sql"))?.query_row([id.0], read).optional()?)
+    }
+
+    /// Counts a transition and, if the instance keeps a history, records it.
+    pub(super) fn record(&self, row: &mut Row, kind: EventKind, data: Option<String>) -> Result<()> {
+        row.seq += 1;
+        if row.keeps_history {
+            let state = row.state.as_ref().map(Json::as_str);
+            self.sql(include_str!("record.sql"))?.execute(params![
+                row.id.0,
+                row.seq,
+                kind.as_str(),
+                row.step,
+                self.now_us(),
+                data,
+                state
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// Writes a changed row back, and hands its lane on if it let go of it.
+    pub(super) fn save(&mut self, row: &mut Row) -> Result<()> {
+        if let Some(holder) = self.key_rival(row)? {
+            self.fail_for_taken_key(row, holder)?;
+        }
+        if let Some(lane) = &row.lane {
+            row.blocked = row.status == Status::Runnable
+                && (row.paused || (!row.was_open && self.lane_is_held(&row.namespace, lane, row.id)?));
+        }
+        self.write(row)?;
+        self.note_effects(row);
+        if row.was_open && !row.is_open() {
+            self.release_lane(row)?;
+        }
+        Ok(())
+    }
+
+    /// Ends an instance: its inbox goes, its parent hears of it, its lane and key are free.
+    pub(super) fn end(&mut self, row: &mut Row, end: &End<'_>) -> Result<()> {
+        let (status, kind, data) = match end {
+            End::Done(output) => {
+                row.output = Some((*output).clone());
+                row.last_error = None;
+                // Nothing will ever read these: a `done` instance cannot be retried. The inbox of one that
+                // failed or was cancelled is only out of sight, so that a retry finds its inputs again.
+                self.sql("delete from signals where instance = ?1")?.execute([row.id.0])?;
+                row.inbox = 0;
+                (Status::Done, EventKind::Done, None)
+            }
+            End::Failed(error) => {
+                row.last_error = Some((*error).to_owned());
+                (Status::Failed, EventKind::Failed, Some(serde_json::json!({ "error": error }).to_string()))
+            }
+            End::Cancelled => (Status::Cancelled, EventKind::Cancelled, None),
+        };
+        row.park(status, None);
+        row.cancel_requested = false;
+        row.ended_at = Some(self.now());
+        let joins = !std::mem::replace(&mut row.joined, true);
+        self.record(row, kind, data)?;
+        self.save(row)?;
+        match row.parent {
+            Some((parent, round)) if joins => self.join(parent, round),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes one ended child off a barrier; the last one wakes the parent.
+    fn join(&mut self, parent: InstanceId, round: u32) -> Result<()> {
+        let barrier: Option<i64> =
+            self.sql(include_str!("join.sql"))?.query_row((parent.0, round), |row| row.get(0)).optional()?;
+        let Some(barrier) = barrier else { return Ok(()) };
+        assert!(barrier >= 0, "the barrier of {parent} fell below zero");
+        if barrier > 0 {
+            return Ok(());
+        }
+        let mut row = self.load(parent)?.expect("its barrier was just updated");
+        row.wake(Wake::Children, self.now_us());
+        self.record(&mut row, EventKind::ChildrenJoined, Some(format!(r#"{{"round":{round}}}"#)))?;
+        self.save(&mut row)
+    }
+
+    /// Another instance that holds the key this row would hold if it were saved.
+    fn key_rival(&self, row: &Row) -> Result<Option<InstanceId>> {
+        // The default scope never takes a key back, except by a retry, which asks before it comes here.
+        let (Some(key), Some(scope)) = (&row.key, &row.key_scope) else { return Ok(None) };
+        if scope != "always" && !scope.contains(row.status.as_str()) {
+            return Ok(None);
+        }
+        let holder = self.key_holder(&row.namespace, key)?;
+        Ok(holder.filter(|holder| *holder != row.id))
+    }
+
+    pub(super) fn key_holder(&self, namespace: &str, key: &str) -> Result<Option<InstanceId>> {
+        let mut sql = self.sql(include_str!("key_holder.sql"))?;
+        Ok(sql.query_row((namespace, key), |row| row.get(0)).optional()?.map(InstanceId))
+    }
+
+    /// A status in which the key counts as taken cannot be entered while another holds it: this row
+    /// alone fails, and lets go of its claim on the key so that even `failed` can be saved.
+    fn fail_for_taken_key(&mut self, row: &mut Row, holder: InstanceId) -> Result<()> {
+        let error = format!("it could not become {}: its key is taken by instance {holder}", row.status);
+        row.key_scope = Some(String::new());
+        if row.status.is_terminal() {
+            return Ok(());
+        }
+        row.last_error = Some(error.clone());
+        row.park(Status::Failed, None);
+        row.ended_at = Some(self.now());
+        self.record(row, EventKind::Failed, Some(serde_json::json!({ "error": error }).to_string()))?;
+        match row.parent {
+            Some((parent, round)) if !std::mem::replace(&mut row.joined, true) => self.join(parent, round),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn lane_is_held(&self, namespace: &str, lane: &str, but_by: InstanceId) -> Result<bool> {
+        let mut sql = self.sql(include_str!("lane_holder.sql"))?;
+        Ok(sql.exists((namespace, lane, but_by.0))?)
+    }
+
+    fn release_lane(&mut self, row: &Row) -> Result<()> {
+        let Some(lane) = &row.lane else { return Ok(()) };
+        let next: Option<(i64, String)> = self
+            .sql(include_str!("lane_next.sql"))?
+            .query_row((&row.namespace, lane), |next| Ok((next.get(0)?, next.get(1)?)))
+            .optional()?;
+        if let Some((next, queue)) = next {
+            self.sql("update instances set blocked = 0 where id = ?1")?.execute([next])?;
+            self.effects.runnable(&queue);
+        }
+        Ok(())
+    }
+
+    fn note_effects(&mut self, row: &Row) {
+        if row.status == Status::Runnable && row.is_open() {
+            self.effects.runnable(&row.queue);
+        }
+        if let Some(at) = row.wake_at {
+            self.effects.arm(at);
+        }
+        if row.status.is_terminal() {
+            self.effects.ended.push(row.id);
+        }
+    }
+
+    fn write(&self, row: &Row) -> Result<()> {
+        let us = |at: Option<Timestamp>| at.map(Timestamp::as_microsecond);
+        let changed = self.sql(include_str!("save.sql"))?.execute(params![
+            row.id.0,
+            row.status.as_str(),
+            row.step,
+            row.seq,
+            row.attempt,
+            row.runnable_at,
+            row.worker.map(|worker| worker.0),
+            us(row.wake_at),
+            row.wake.map(Wake::as_str),
+            row.awaits,
+            row.inbox,
+            row.barrier,
+            row.round,
+            row.joined,
+            row.blocked,
+            row.paused,
+            row.cancel_requested,
+            row.version,
+            row.last_error,
+            us(row.ended_at),
+            self.now_us(),
+            row.key_scope,
+            row.output.as_ref().map(Json::as_str),
+            row.state.as_ref().map(Json::as_str),
+        ])?;
+        assert_eq!(changed, 1, "a loaded row is still there");
+        Ok(())
+    }
+}
+
+fn read(row: &SqlRow<'_>) -> rusqlite::Result<Row> {
+    let parent: Option<i64> = row.get(15)?;
+    let parent_round: Option<u32> = row.get(16)?;
+    let mut read = Row {
+        id: InstanceId(row.get(0)?),
+        namespace: row.get(1)?,
+        status: status(row.get_ref(2)?.as_str()?),
+        step: row.get(3)?,
+        seq: row.get(4)?,
+        attempt: row.get(5)?,
+        queue: row.get(6)?,
+        runnable_at: row.get(7)?,
+        worker: row.get::<_, Option<i64>>(8)?.map(WorkerId),
+        wake_at: row.get::<_, Option<i64>>(9)?.map(timestamp),
+        wake: wake(row.get_ref(10)?.as_str_or_null()?),
+        awaits: row.get(11)?,
+        inbox: row.get(12)?,
+        barrier: row.get(13)?,
+        round: row.get(14)?,
+        parent: parent.map(InstanceId).zip(parent_round),
+        joined: row.get(17)?,
+        lane: row.get(18)?,
+        blocked: row.get(19)?,
+        paused: row.get(20)?,
+        cancel_requested: row.get(21)?,
+        keeps_history: row.get(22)?,
+        key: row.get(23)?,
+        key_scope: row.get(24)?,
+        version: row.get(25)?,
+        last_error: row.get(26)?,
+        ended_at: row.get::<_, Option<i64>>(27)?.map(timestamp),
+        output: None,
+        state: None,
+        was_open: false,
+    };
+    read.was_open = read.is_open();
+    Ok(read)
+}
+
+/// The status of a stored word.
+pub(super) fn status(word: &str) -> Status {
+    Status::parse(word).unwrap_or_else(|| panic!("{word:?} is no status: the database was changed by hand"))
+}
+
+/// The wake reason of a stored word.
+pub(super) fn wake(word: Option<&str>) -> Option<Wake> {
+    word.map(|word| Wake::parse(word).unwrap_or_else(|| panic!("{word:?} is no wake reason")))
+}

@@ -1,0 +1,156 @@
+//! The one writer: whatever has gathered while the last group was written is the next group.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::tx::Tx;
+use crate::store::Written;
+use crate::{Clock, Error, Result};
+
+/// Writes that may wait for the writer; more callers wait for a place.
+const WAITING_MAX: usize = 4096;
+/// Writes in one transaction; a bound on how long the first of them waits for its answer.
+const GROUP_MAX: usize = 1024;
+/// The WAL is copied into the database when it holds this many pages.
+const CHECKPOINT_PAGES: i64 = 4000;
+
+/// A handle on the writer thread, which ends when the last handle is dropped.
+pub(super) struct Writer {
+    jobs: mpsc::Sender<Box<dyn Job>>,
+    fsyncs: Arc<AtomicU64>,
+}
+
+impl Writer {
+    pub(super) fn start(conn: Connection, clock: Arc<dyn Clock>) -> Result<Self> {
+        let (jobs, waiting) = mpsc::channel(WAITING_MAX);
+        let fsyncs = Arc::new(AtomicU64::new(0));
+        let counted = fsyncs.clone();
+        std::thread::Builder::new()
+            .name("dormouse-writer".to_owned())
+            .spawn(move || run(&conn, &*clock, waiting, &counted))
+            .map_err(|error| Error::Storage(Box::new(error)))?;
+        Ok(Self { jobs, fsyncs })
+    }
+
+    /// Runs a verb in the next group, and answers once that is on disk.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        verb: impl FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<Written<T>> {
+        let (reply, answer) = oneshot::channel();
+        let job = Box::new(Asked { verb, written: None, reply });
+        self.jobs.send(job).await.map_err(|_| Error::Closed)?;
+        answer.await.map_err(|_| Error::Closed)?
+    }
+
+    pub(super) fn fsyncs(&self) -> u64 {
+        self.fsyncs.load(Ordering::Relaxed)
+    }
+}
+
+/// A write that can be run, perhaps more than once, and answered after the commit.
+trait Job: Send {
+    fn run(&mut self, conn: &Connection, clock: &dyn Clock) -> Result<()>;
+    fn answer(self: Box<Self>, committed: Result<()>);
+}
+
+struct Asked<V, T> {
+    verb: V,
+    written: Option<Written<T>>,
+    reply: oneshot::Sender<Result<Written<T>>>,
+}
+
+impl<V, T> Job for Asked<V, T>
+where
+    V: FnMut(&mut Tx<'_>) -> Result<T> + Send,
+    T: Send,
+{
+    fn run(&mut self, conn: &Connection, clock: &dyn Clock) -> Result<()> {
+        let mut tx = Tx::new(conn, clock.now());
+        let value = (self.verb)(&mut tx)?;
+        self.written = Some(Written { value, effects: tx.into_effects() });
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, committed: Result<()>) {
+        let Self { written, reply, .. } = *self;
+        let answer = committed.map(|()| written.expect("a committed job has run"));
+        // A caller that went away does not need its answer.
+        let _ = reply.send(answer);
+    }
+}
+
+fn run(conn: &Connection, clock: &dyn Clock, mut waiting: mpsc::Receiver<Box<dyn Job>>, fsyncs: &AtomicU64) {
+    let mut group = Vec::with_capacity(GROUP_MAX);
+    while waiting.blocking_recv_many(&mut group, GROUP_MAX) > 0 {
+        metrics::histogram!("dormouse_sqlite_group_writes").record(group.len() as f64);
+        write_group(conn, clock, std::mem::take(&mut group), fsyncs);
+        if let Err(error) = checkpoint(conn, fsyncs) {
+            tracing::warn!(%error, "the WAL could not be checkpointed; trying again after the next group");
+        }
+    }
+}
+
+/// Writes a group in one transaction; if any of it fails, each write in one of its own.
+fn write_group(conn: &Connection, clock: &dyn Clock, mut group: Vec<Box<dyn Job>>, fsyncs: &AtomicU64) {
+    match write_once(conn, clock, &mut group, fsyncs) {
+        Ok(()) => group.into_iter().for_each(|job| job.answer(Ok(()))),
+        // Another process holds the file: each part alone would wait for it as long again.
+        Err(Error::Busy(reason)) => {
+            group.into_iter().for_each(|job| job.answer(Err(Error::Busy(reason.clone()))))
+        }
+        Err(error) => {
+            if group.len() == 1 {
+                return group.remove(0).answer(Err(error));
+            }
+            tracing::debug!(%error, writes = group.len(), "a group failed, writing its parts alone");
+            for mut job in group {
+                let alone = write_once(conn, clock, std::slice::from_mut(&mut job), fsyncs);
+                job.answer(alone);
+            }
+        }
+    }
+}
+
+fn write_once(
+    conn: &Connection,
+    clock: &dyn Clock,
+    group: &mut [Box<dyn Job>],
+    fsyncs: &AtomicU64,
+) -> Result<()> {
+    conn.prepare_cached("begin immediate")?.execute([])?;
+    let changes_before = conn.total_changes();
+    let written = group
+        .iter_mut()
+        .try_for_each(|job| job.run(conn, clock))
+        .and_then(|()| Ok(conn.prepare_cached("commit")?.execute([])?));
+    match written {
+        Ok(_) => {
+            // A transaction that changed nothing writes nothing.
+            let synced = conn.total_changes() > changes_before;
+            fsyncs.fetch_add(u64::from(synced), Ordering::Relaxed);
+            Ok(())
+        }
+        Err(error) => {
+            // SQLite has rolled back by itself after some faults; only an open transaction needs it.
+            if !conn.is_autocommit() {
+                conn.execute_batch("rollback")?;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Copies the WAL into the database once it is long, so that it can start over.
+fn checkpoint(conn: &Connection, fsyncs: &AtomicU64) -> Result<()> {
+    let wal_pages: i64 =
+        conn.prepare_cached("pragma wal_checkpoint(noop)")?.query_row([], |row| row.get(1))?;
+    if wal_pages >= CHECKPOINT_PAGES {
+        conn.prepare_cached("pragma wal_checkpoint(passive)")?.query_row([], |_| Ok(()))?;
+        fsyncs.fetch_add(2, Ordering::Relaxed);
+    }
+    Ok(())
+}

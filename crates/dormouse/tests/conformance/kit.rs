@@ -1,0 +1,327 @@
+//! What the tests share: a fresh store, verbs in one line, and machines driven by a closure.
+
+#![allow(unreachable_pub, reason = "a test target has no outside")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse::store::sqlite::SqliteStore;
+use dormouse::store::{
+    Claim, Claimed, Commit, Delivery, Filter, Hold, Namespaces, NewWorker, Receipt, Stats, Store,
+};
+use dormouse::{
+    At, Client, Clock, Context, Delivered, DynMachine, Engine, EngineBuilder, Event, EventKind, Fault,
+    Inserted, Instance, InstanceId, Json, NewInstance, NewSignal, Running, SignalId, Status, StepError,
+    Target, Transition, VirtualClock, WorkerId,
+};
+use tempfile::TempDir;
+
+/// How long anything that must happen may take on a busy machine.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// A fresh store of some kind, and its time.
+pub struct Kit {
+    pub store: Arc<dyn Store>,
+    clock: VirtualClock,
+    _dir: Option<TempDir>,
+}
+
+impl Kit {
+    pub async fn sqlite_file() -> Self {
+        let dir = TempDir::new().expect("a directory for the test");
+        let clock = clock();
+        let store = SqliteStore::open_with_clock(dir.path().join("test.db"), Arc::new(clock.clone())).await;
+        Self { store: Arc::new(store.expect("a new database opens")), clock, _dir: Some(dir) }
+    }
+
+    pub fn sqlite_memory() -> Self {
+        let clock = clock();
+        let store = SqliteStore::in_memory(Arc::new(clock.clone())).expect("a new database opens");
+        Self { store: Arc::new(store), clock, _dir: None }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::on(self.store.clone())
+    }
+
+    /// An engine whose lease never runs out by moving time.
+    pub fn engine(&self) -> EngineBuilder {
+        Engine::on(self.store.clone()).lease(Duration::from_secs(u32::MAX.into()))
+    }
+
+    /// Starts an engine that runs one scripted machine, called `m`.
+    pub async fn run<F>(&self, step: F) -> Engine
+    where
+        F: Fn(&At, &Context) -> Result<Transition, Fault> + Send + Sync + 'static,
+    {
+        self.engine().dyn_machine(Script::new("m", step)).start().await.expect("the engine starts")
+    }
+
+    /// The store's time.
+    pub fn now(&self) -> jiff::Timestamp {
+        self.clock.now()
+    }
+
+    /// Moves the store's time on.
+    pub fn advance(&self, duration: Duration) {
+        self.clock.advance(duration);
+    }
+
+    // The store's verbs, in one line each.
+
+    pub async fn worker(&self, name: &str) -> WorkerId {
+        self.worker_with_lease(name, Duration::from_secs(u32::MAX.into())).await
+    }
+
+    pub async fn worker_with_lease(&self, name: &str, lease: Duration) -> WorkerId {
+        let worker = NewWorker {
+            name: name.to_owned(),
+            host: "here".to_owned(),
+            pid: std::process::id(),
+            lease,
+            queues: vec!["default".to_owned()],
+            machines: vec![("m".to_owned(), 1)],
+        };
+        self.store.register(worker).await.expect("a worker registers")
+    }
+
+    pub async fn insert(&self, new: NewInstance) -> InstanceId {
+        match self.insert_many(vec![new]).await.pop() {
+            Some(Inserted::New(id)) => id,
+            other => panic!("expected a new instance, got {other:?}"),
+        }
+    }
+
+    pub async fn insert_many(&self, new: Vec<NewInstance>) -> Vec<Inserted> {
+        self.store.insert(new).await.expect("an insert").value
+    }
+
+    pub async fn claim(&self, worker: WorkerId, rows_max: usize) -> Vec<Claimed> {
+        self.claim_from(worker, "default", &[("m", 1)], rows_max).await
+    }
+
+    pub async fn claim_from(
+        &self,
+        worker: WorkerId,
+        queue: &str,
+        machines: &[(&str, u32)],
+        rows_max: usize,
+    ) -> Vec<Claimed> {
+        let machines = machines.iter().map(|(name, version)| ((*name).to_owned(), *version)).collect();
+        let claim =
+            Claim { worker, queue: queue.to_owned(), namespaces: Namespaces::All, machines, rows_max };
+        self.store.claim(claim).await.expect("a claim")
+    }
+
+    pub async fn claim_one(&self, worker: WorkerId) -> Claimed {
+        let mut claimed = self.claim(worker, 1).await;
+        claimed.pop().expect("a runnable row")
+    }
+
+    pub async fn commit(&self, worker: WorkerId, commit: Commit) -> Receipt {
+        self.commit_many(worker, vec![commit]).await.pop().expect("a receipt")
+    }
+
+    pub async fn commit_many(&self, worker: WorkerId, commits: Vec<Commit>) -> Vec<Receipt> {
+        self.store.commit(worker, commits).await.expect("a commit").value
+    }
+
+    pub async fn deliver(&self, id: InstanceId, signal: NewSignal) -> Delivered {
+        let delivery = Delivery { namespace: "default".to_owned(), target: Target::Id(id), signal };
+        self.store.deliver(vec![delivery]).await.expect("a delivery").value.pop().expect("an answer")
+    }
+
+    pub async fn due(&self) -> usize {
+        self.store.due(1000).await.expect("a sweep").value.woken
+    }
+
+    pub async fn reap(&self) -> usize {
+        self.store.reap(1000).await.expect("a sweep").value
+    }
+
+    // Looking.
+
+    pub async fn get(&self, id: InstanceId) -> Instance {
+        self.client().get(id).await.expect("a read").expect("the instance is there")
+    }
+
+    pub async fn status(&self, id: InstanceId) -> Status {
+        self.get(id).await.status
+    }
+
+    pub async fn history(&self, id: InstanceId) -> Vec<Event> {
+        self.client().history(id).await.expect("a read")
+    }
+
+    /// The kinds of an instance's events, in order; checks that their numbers have no gap.
+    pub async fn story(&self, id: InstanceId) -> Vec<EventKind> {
+        let history = self.history(id).await;
+        for (index, event) in history.iter().enumerate() {
+            assert_eq!(event.seq, index as u64 + 1, "the history of {id} has a gap: {history:?}");
+        }
+        assert_eq!(self.get(id).await.seq, history.len() as u64, "every transition is an event");
+        history.into_iter().map(|event| event.kind).collect()
+    }
+
+    pub async fn list(&self, filter: Filter) -> Vec<Instance> {
+        self.store.list(Filter { limit: 10_000, ..filter }).await.expect("a read").instances
+    }
+
+    pub async fn stats(&self) -> Stats {
+        self.store.stats().await.expect("a read")
+    }
+
+    /// Waits until an instance of a running engine is in a status.
+    pub async fn until(&self, id: InstanceId, status: Status) -> Instance {
+        let deadline = tokio::time::Instant::now() + SOON;
+        loop {
+            let instance = self.get(id).await;
+            if instance.status == status {
+                return instance;
+            }
+            if tokio::time::Instant::now() > deadline {
+                let why = self.client().explain(id).await.expect("a read");
+                panic!("expected {status}, but {why}: {:?}", self.history(id).await);
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+fn clock() -> VirtualClock {
+    VirtualClock::new("2030-01-01T00:00:00Z".parse().expect("a moment"))
+}
+
+/// An instance of `m` at step `start`.
+pub fn m() -> NewInstance {
+    NewInstance::named("m", 1, at("start"))
+}
+
+/// A place with no state.
+pub fn at(step: &'static str) -> At {
+    At { step: step.into(), state: Json::null() }
+}
+
+/// A place with a state.
+pub fn at_with(step: &'static str, state: serde_json::Value) -> At {
+    At { step: step.into(), state: Json::from(state) }
+}
+
+pub fn signal(name: &str) -> NewSignal {
+    NewSignal::new(name, Json::null())
+}
+
+// Outcomes, in one line each.
+
+pub fn next(step: &'static str) -> Transition {
+    Transition::Next { at: at(step) }
+}
+
+pub fn done() -> Transition {
+    Transition::Done { output: Json::null() }
+}
+
+pub fn fail(error: &str) -> Transition {
+    Transition::Fail { error: error.to_owned() }
+}
+
+pub fn replay(step: &'static str, delay: Duration) -> Transition {
+    Transition::Replay { at: at(step), delay, error: None }
+}
+
+pub fn sleep(step: &'static str, duration: Duration) -> Transition {
+    Transition::Sleep { at: at(step), until: duration.into() }
+}
+
+pub fn wait_for(names: &[&str], step: &'static str) -> Transition {
+    let names = names.iter().map(ToString::to_string).collect();
+    Transition::Await { at: at(step), names, timeout: None }
+}
+
+pub fn wait_until(names: &[&str], step: &'static str, timeout: Duration) -> Transition {
+    let names = names.iter().map(ToString::to_string).collect();
+    Transition::Await { at: at(step), names, timeout: Some(timeout.into()) }
+}
+
+pub fn spawn(children: Vec<NewInstance>, step: &'static str) -> dormouse::Spawn {
+    let on_cancel = dormouse::Children::Cancel;
+    dormouse::Spawn { at: at(step), children, timeout: None, quorum: None, on_cancel }
+}
+
+/// The commit of a claimed row that was handed the signals it awaited.
+pub fn commit(claimed: &Claimed, transition: Transition) -> Commit {
+    Commit {
+        id: claimed.id,
+        seq: claimed.seq,
+        version: None,
+        received: received(claimed),
+        transition,
+        hold: Hold::Release,
+        keeps_history: true,
+    }
+}
+
+/// The ids of the signals that a step sees as received.
+pub fn received(claimed: &Claimed) -> Vec<SignalId> {
+    claimed
+        .inbox
+        .iter()
+        .filter(|signal| claimed.awaits.contains(&signal.name))
+        .map(|signal| signal.id)
+        .collect()
+}
+
+type StepFn = Box<dyn Fn(&At, &Context) -> Result<Transition, Fault> + Send + Sync>;
+
+/// A machine over step names whose steps are a closure.
+pub struct Script {
+    name: &'static str,
+    version: u32,
+    step: StepFn,
+}
+
+impl Script {
+    pub fn new<F>(name: &'static str, step: F) -> Arc<dyn DynMachine>
+    where
+        F: Fn(&At, &Context) -> Result<Transition, Fault> + Send + Sync + 'static,
+    {
+        Self::version(name, 1, step)
+    }
+
+    pub fn version<F>(name: &'static str, version: u32, step: F) -> Arc<dyn DynMachine>
+    where
+        F: Fn(&At, &Context) -> Result<Transition, Fault> + Send + Sync + 'static,
+    {
+        Arc::new(Self { name, version, step: Box::new(step) })
+    }
+}
+
+impl DynMachine for Script {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn version(&self) -> u32 {
+        self.version
+    }
+
+    fn steps(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn migrate(&self, _from_version: u32, at: At) -> Result<At, dormouse::BoxError> {
+        Ok(at)
+    }
+
+    fn check(&self, _at: &At) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn step<'a>(&'a self, at: &'a At, cx: &'a Context) -> Running<'a> {
+        Box::pin(async move { (self.step)(at, cx) })
+    }
+
+    fn handle<'a>(&'a self, error: StepError, _at: &'a At, _cx: &'a Context) -> Running<'a> {
+        Box::pin(async move { Ok(Transition::Fail { error: error.to_string() }) })
+    }
+}

@@ -1,0 +1,31 @@
+//! The rules of the design and the races it must survive, on every store.
+//!
+//! A test takes a [`kit::Kit`], which is a fresh store of some kind; [`suite!`] runs it on each kind. A new
+//! store is one more line in that macro. Tests use the store trait where an interleaving has to be exact,
+//! and the public API elsewhere.
+
+mod kit;
+
+/// Runs each of these tests on every store.
+macro_rules! suite {
+    ($($test:ident),+ $(,)?) => {
+        mod sqlite_file {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test(crate::kit::Kit::sqlite_file().await).await;
+                }
+            )+
+        }
+        mod sqlite_memory {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test(crate::kit::Kit::sqlite_memory()).await;
+                }
+            )+
+        }
+    };
+}
+
+mod signals;
