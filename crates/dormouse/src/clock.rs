@@ -90,7 +90,7 @@ pub enum When {
 
 impl When {
     /// The moment meant, seen from `now`.
-    pub(crate) fn from_now(self, now: Timestamp) -> Timestamp {
+    pub(crate) fn moment(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(at) => at,
             Self::In(duration) => later(now, duration),

@@ -199,7 +199,6 @@ impl NewInstance {
     /// An instance of a machine, in that machine's queue.
     ///
     /// A state that cannot be encoded is told when the instance is inserted.
-    #[allow(clippy::needless_pass_by_value, reason = "the state becomes the instance's")]
     pub fn of<M: Machine>(state: M::State) -> Self {
         let (at, invalid) = match encode_at(&state) {
             Ok(at) => (at, None),

@@ -57,13 +57,11 @@ impl<M: Machine> Outcome<M> {
     }
 
     /// Ends `done`.
-    #[allow(clippy::needless_pass_by_value, reason = "an outcome takes its value as every other one does")]
     pub fn done(output: M::Output) -> Self {
         Self::of(Json::encode("output", &output).map(|output| Transition::Done { output }))
     }
 
     /// Ends `failed`.
-    #[allow(clippy::needless_pass_by_value, reason = "so that errors and literals read alike")]
     pub fn stop(reason: impl fmt::Display) -> Self {
         Self::of(Ok(Transition::Fail { error: reason.to_string() }))
     }
@@ -107,7 +105,6 @@ impl<M: Machine> Outcome<M> {
 
     /// Notes the error that a replay answers; it is shown as the instance's `last_error`.
     #[must_use]
-    #[allow(clippy::needless_pass_by_value, reason = "so that errors and literals read alike")]
     pub fn because(self, reason: impl fmt::Display) -> Self {
         self.change("because", "replay", |transition| match transition {
             Transition::Replay { error, .. } => {

@@ -19,7 +19,6 @@ impl Client {
     }
 
     /// Runs a failed or cancelled instance again from another place.
-    #[allow(clippy::needless_pass_by_value, reason = "the state becomes the instance's")]
     pub async fn retry_at<M: Machine>(
         &self,
         target: impl Into<Target>,
@@ -47,16 +46,12 @@ impl Client {
 
     /// Puts the brake on a queue of this client's namespace.
     pub async fn pause_queue(&self, queue: &str) -> Result<()> {
-        check_name("queue", queue)?;
-        Ok(self
-            .applied(self.store.pause_queue(self.namespace.to_string(), queue.to_owned(), Brake::On).await?))
+        self.brake_queue(queue, Brake::On).await
     }
 
     /// Takes the brake off a queue.
     pub async fn resume_queue(&self, queue: &str) -> Result<()> {
-        check_name("queue", queue)?;
-        Ok(self
-            .applied(self.store.pause_queue(self.namespace.to_string(), queue.to_owned(), Brake::Off).await?))
+        self.brake_queue(queue, Brake::Off).await
     }
 
     /// Starts a new instance where another one was after an event, perhaps with `change`s: another key, an
@@ -94,6 +89,13 @@ impl Client {
                 return Ok(total);
             }
         }
+    }
+
+    async fn brake_queue(&self, queue: &str, brake: Brake) -> Result<()> {
+        check_name("queue", queue)?;
+        let written = self.store.pause_queue(self.namespace.to_string(), queue.to_owned(), brake).await?;
+        self.store.poke(&written.effects);
+        Ok(())
     }
 
     async fn event(&self, id: InstanceId, seq: u64) -> Result<Event> {

@@ -15,7 +15,6 @@ impl Client {
     ///
     /// A target that is unknown or has ended is [`Error::NoTarget`].
     #[must_use = "nothing is sent before the call is awaited"]
-    #[allow(clippy::needless_pass_by_value, reason = "the payload goes with the signal")]
     pub fn signal<T: Serialize>(
         &self,
         target: impl Into<Target>,

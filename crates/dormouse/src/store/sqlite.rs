@@ -15,6 +15,7 @@ mod lease;
 mod open;
 mod operate;
 mod query;
+mod raw;
 mod readers;
 mod row;
 mod tx;
@@ -25,6 +26,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::raw::raw_steps_per_s;
 use self::readers::Readers;
 use self::tx::Tx;
 use self::writer::Writer;

@@ -54,7 +54,7 @@ impl Kit {
     where
         F: Fn(&At, &Context) -> Result<Transition, Fault> + Send + Sync + 'static,
     {
-        self.engine().dyn_machine(Script::new("m", step)).start().await.expect("the engine starts")
+        self.engine().dyn_machine(Script::named("m", step)).start().await.expect("the engine starts")
     }
 
     /// The store's time.
@@ -281,7 +281,7 @@ pub struct Script {
 }
 
 impl Script {
-    pub fn new<F>(name: &'static str, step: F) -> Arc<dyn DynMachine>
+    pub fn named<F>(name: &'static str, step: F) -> Arc<dyn DynMachine>
     where
         F: Fn(&At, &Context) -> Result<Transition, Fault> + Send + Sync + 'static,
     {

@@ -106,13 +106,13 @@ fn replay(
     if delay.is_zero() {
         row.run_at(tx.now_us());
     } else {
-        row.park(Status::Scheduled, Some(When::In(delay).from_now(tx.now())));
+        row.park(Status::Scheduled, Some(When::In(delay).moment(tx.now())));
     }
     Ok(())
 }
 
 fn sleep(tx: &Tx<'_>, row: &mut Row, received: &[SignalId], at: &At, until: When) -> Result<()> {
-    let until = until.from_now(tx.now());
+    let until = until.moment(tx.now());
     consume(tx, row, received)?;
     row.progress();
     row.go_to(at);
@@ -132,7 +132,7 @@ fn park_on_signals(tx: &Tx<'_>, row: &mut Row, received: &[SignalId], park: Park
     let mut names = park.names.to_vec();
     names.sort_unstable();
     names.dedup();
-    let until = park.timeout.map(|timeout| timeout.from_now(tx.now()));
+    let until = park.timeout.map(|timeout| timeout.moment(tx.now()));
     row.progress();
     row.go_to(park.at);
     let data = serde_json::json!({ "names": names, "until": until.map(|at| at.to_string()) });
@@ -172,7 +172,7 @@ fn park_on_children(tx: &mut Tx<'_>, row: &mut Row, received: &[SignalId], spawn
         }
     }
     let barrier = spawn.quorum.unwrap_or(inserted).min(inserted);
-    let until = spawn.timeout.map(|timeout| timeout.from_now(tx.now()));
+    let until = spawn.timeout.map(|timeout| timeout.moment(tx.now()));
     let data = serde_json::json!({
         "round": row.round, "inserted": inserted, "dropped": spawn.children.len() - inserted as usize,
         "barrier": barrier, "until": until.map(|at| at.to_string()),

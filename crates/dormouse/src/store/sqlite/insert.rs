@@ -18,7 +18,7 @@ pub(super) struct Parentage {
 
 /// Inserts one instance, or tells who holds its key.
 pub(super) fn insert(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<Parentage>) -> Result<Inserted> {
-    let wake_at = new.start_at.map(|when| when.from_now(tx.now())).filter(|at| *at > tx.now());
+    let wake_at = new.start_at.map(|when| when.moment(tx.now())).filter(|at| *at > tx.now());
     let status = if wake_at.is_some() { Status::Scheduled } else { Status::Runnable };
     let blocked = match &new.lane {
         Some(lane) if status == Status::Runnable => tx.lane_is_held(&new.namespace, lane, InstanceId(0))?,

@@ -1,0 +1,44 @@
+//! `dormouse bench`: what the embedded store does on this machine, every commit fsynced.
+//!
+//! The configurations take turns, round after round, so that a noisy neighbour falls on all of them; the
+//! table shows the median round.
+
+mod load;
+mod report;
+
+use dormouse::{BoxError, History};
+
+use self::report::Figures;
+
+/// What to measure.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Print one JSON object for each configuration instead of the table.
+    #[arg(long)]
+    json: bool,
+    /// How often each configuration is measured; the median counts.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// A tenth of the load, for a first impression.
+    #[arg(long)]
+    quick: bool,
+    /// Where to put the databases; they are removed afterwards.
+    #[arg(long, default_value = ".")]
+    dir: std::path::PathBuf,
+}
+
+/// Measures and prints.
+pub async fn run(args: Args) -> Result<(), BoxError> {
+    let mut rounds: [Vec<Figures>; 2] = Default::default();
+    for round in 1..=args.rounds.max(1) {
+        for (history, figures) in [History::On, History::Off].into_iter().zip(&mut rounds) {
+            if !args.json {
+                eprintln!("round {round} of {}, history {}", args.rounds.max(1), report::word(history));
+            }
+            let dir = tempfile::Builder::new().prefix("dormouse-bench-").tempdir_in(&args.dir)?;
+            figures.push(load::measure(dir.path(), history, if args.quick { 10 } else { 1 }).await?);
+        }
+    }
+    let medians = rounds.map(|rounds| Figures::median(&rounds));
+    if args.json { report::json(&medians) } else { report::table(&medians) }
+}
