@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dormouse::prelude::*;
-use dormouse::store::sqlite::{SqliteStore, raw_steps_per_s};
 use dormouse::store::Filter;
+use dormouse::store::sqlite::{SqliteStore, raw_steps_per_s};
 use dormouse::{Client, Engine, History, Inserted, InstanceId, Status};
 
 use super::report::{Figures, word};
@@ -86,7 +86,9 @@ impl Machine for Parent {
 
     async fn step(&self, state: Family, cx: &Context) -> StepResult<Self> {
         Ok(match state {
-            Family::Spawn { children } => Outcome::spawn((0..children).map(NewInstance::job::<Noop>), Family::Join),
+            Family::Spawn { children } => {
+                Outcome::spawn((0..children).map(NewInstance::job::<Noop>), Family::Join)
+            }
             Family::Join => Outcome::done(cx.children().len()),
         })
     }
@@ -153,7 +155,12 @@ pub(super) async fn measure(dir: &Path, history: History, less: u64) -> Result<F
 }
 
 /// Inserts jobs in batches while nothing runs, then starts an engine and drains them.
-async fn jobs<S, E>(store: &Arc<SqliteStore>, history: History, count: u64, start: S) -> Result<(f64, f64), BoxError>
+async fn jobs<S, E>(
+    store: &Arc<SqliteStore>,
+    history: History,
+    count: u64,
+    start: S,
+) -> Result<(f64, f64), BoxError>
 where
     S: Fn() -> E,
     E: Future<Output = dormouse::Result<Engine>>,

@@ -67,6 +67,11 @@ impl Kit {
         self.clock.advance(duration);
     }
 
+    /// Moves the store's time back.
+    pub fn turn_back(&self, duration: Duration) {
+        self.clock.set(self.clock.now() - duration);
+    }
+
     // The store's verbs, in one line each.
 
     pub async fn worker(&self, name: &str) -> WorkerId {

@@ -4,7 +4,9 @@
 //! store is one more line in that macro. Tests use the store trait where an interleaving has to be exact,
 //! and the public API elsewhere.
 
+mod faulty;
 mod kit;
+mod slow;
 
 /// Runs each of these tests on every store.
 macro_rules! suite {
@@ -28,4 +30,6 @@ macro_rules! suite {
     };
 }
 
+mod claims;
 mod signals;
+mod time;

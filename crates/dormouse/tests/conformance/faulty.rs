@@ -1,0 +1,119 @@
+//! A store that counts its verbs and fails when a test wants it to.
+
+#![allow(unreachable_pub, reason = "a test target has no outside")]
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dormouse::store::{
+    Brake, Cancel, Claim, Claimed, Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease,
+    NewWorker, Page, Receipt, Reply, Situation, Stats, Store, Written,
+};
+use dormouse::{
+    At, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Target,
+    WorkerId,
+};
+
+type CommitFault = Box<dyn Fn(&[Commit]) -> Option<Error> + Send + Sync>;
+
+/// Passes everything on, counts it, and asks the test before it does.
+pub struct Faulty {
+    inner: Arc<dyn Store>,
+    calls: Mutex<HashMap<&'static str, usize>>,
+    refuse: Mutex<HashMap<&'static str, usize>>,
+    refuse_commit: CommitFault,
+}
+
+impl Faulty {
+    pub fn on(inner: Arc<dyn Store>) -> Self {
+        Self { inner, calls: Mutex::default(), refuse: Mutex::default(), refuse_commit: Box::new(|_| None) }
+    }
+
+    /// Fails commits for which the closure gives an error; nothing of them is written.
+    pub fn refuse_commit(
+        mut self,
+        refuse: impl Fn(&[Commit]) -> Option<Error> + Send + Sync + 'static,
+    ) -> Self {
+        self.refuse_commit = Box::new(refuse);
+        self
+    }
+
+    /// Fails the next calls of a verb.
+    pub fn refuse_next(&self, verb: &'static str, calls: usize) {
+        self.refuse.lock().expect("no panic").insert(verb, calls);
+    }
+
+    /// How often a verb was called.
+    pub fn calls(&self, verb: &'static str) -> usize {
+        self.calls.lock().expect("no panic").get(verb).copied().unwrap_or(0)
+    }
+
+    fn pass<'a, T: Send + 'a>(&'a self, verb: &'static str, reply: Reply<'a, T>) -> Reply<'a, T> {
+        *self.calls.lock().expect("no panic").entry(verb).or_default() += 1;
+        let refused = match self.refuse.lock().expect("no panic").get_mut(verb) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                true
+            }
+            _ => false,
+        };
+        if refused {
+            return Box::pin(async move { Err(Error::Busy(format!("{verb} was told to fail"))) });
+        }
+        reply
+    }
+}
+
+macro_rules! pass_on {
+    ($($verb:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)+) => {
+        $(fn $verb(&self, $($argument: $kind),*) -> Reply<'_, $answer> {
+            self.pass(stringify!($verb), self.inner.$verb($($argument),*))
+        })+
+    };
+}
+
+impl Store for Faulty {
+    fn hub(&self) -> &Hub {
+        self.inner.hub()
+    }
+
+    fn poke(&self, effects: &Effects) {
+        self.inner.poke(effects);
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.inner.sleep(duration)
+    }
+
+    fn commit(&self, worker: WorkerId, batch: Vec<Commit>) -> Reply<'_, Written<Vec<Receipt>>> {
+        if let Some(error) = (self.refuse_commit)(&batch) {
+            return Box::pin(async move { Err(error) });
+        }
+        self.pass("commit", self.inner.commit(worker, batch))
+    }
+
+    pass_on! {
+        insert(batch: Vec<NewInstance>) -> Written<Vec<Inserted>>;
+        deliver(batch: Vec<Delivery>) -> Written<Vec<Delivered>>;
+        claim(claim: Claim) -> Vec<Claimed>;
+        due(rows_max: usize) -> Written<Due>;
+        register(worker: NewWorker) -> WorkerId;
+        heartbeat(worker: WorkerId, lease: Duration) -> Lease;
+        deregister(worker: WorkerId) -> ();
+        reap(rows_max: usize) -> Written<usize>;
+        collect(collect: Collect) -> Collected;
+        cancel(namespace: String, target: Target) -> Written<Cancel>;
+        retry(namespace: String, target: Target, at: Option<At>) -> Written<InstanceId>;
+        pause(namespace: String, target: Target, brake: Brake) -> Written<InstanceId>;
+        pause_queue(namespace: String, queue: String, brake: Brake) -> Written<()>;
+        get(namespace: String, target: Target) -> Option<Instance>;
+        list(filter: Filter) -> Page;
+        history(id: InstanceId, after_seq: u64, events_max: usize) -> Vec<Event>;
+        inbox(id: InstanceId) -> Vec<InboxSignal>;
+        situation(namespace: String, target: Target) -> Option<Situation>;
+        stats() -> Stats;
+    }
+}
