@@ -112,7 +112,7 @@ fn context(row: Claimed, cancel: CancellationToken) -> Context {
 /// One run of a step, whatever it does: an outcome, or what its error handler makes of the failure.
 async fn outcome(shared: &Shared, machine: &dyn DynMachine, at: &At, cx: &Context) -> Transition {
     let started = Instant::now();
-    let ran = guarded(machine.step(at, cx), machine.step_timeout()).await;
+    let ran = guarded(async { machine.step(at, cx).await }, machine.step_timeout()).await;
     metrics::histogram!("dormouse_step_seconds").record(started.elapsed());
     let error = match ran.map(|transition| admit(shared, at, cx, transition)) {
         Ok(Ok(transition)) => return transition,
@@ -123,7 +123,7 @@ async fn outcome(shared: &Shared, machine: &dyn DynMachine, at: &At, cx: &Contex
     tracing::debug!(%error, "the step failed");
     metrics::counter!("dormouse_step_errors_total").increment(1);
     let reason = error.to_string();
-    let handled = guarded(machine.handle(error, at, cx), machine.step_timeout()).await;
+    let handled = guarded(async { machine.handle(error, at, cx).await }, machine.step_timeout()).await;
     let second = match handled.map(|transition| admit(shared, at, cx, transition)) {
         Ok(Ok(transition)) => return transition,
         Ok(Err(refused)) => refused.to_string(),
@@ -162,7 +162,8 @@ enum Failure {
     Unreadable(String),
 }
 
-/// Runs user code so that neither its panic nor its slowness is ours.
+/// Runs user code so that neither its panic nor its slowness is ours. It is called inside the future, so that
+/// even a panic before its first await is caught.
 async fn guarded(
     code: impl Future<Output = Result<Transition, Fault>>,
     limit: Option<Duration>,

@@ -31,5 +31,8 @@ macro_rules! suite {
 }
 
 mod claims;
+mod groups;
+mod input;
 mod signals;
+mod steps;
 mod time;

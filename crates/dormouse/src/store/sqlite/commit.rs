@@ -2,15 +2,15 @@
 
 use rusqlite::{OptionalExtension, params};
 
-use super::deliver::wake_by_signal;
+use super::deliver::{SignalData, wake_by_signal};
 use super::insert::{Parentage, insert};
 use super::query::inbox;
 use super::row::{End, Row};
 use super::tx::Tx;
 use crate::store::{Commit, Hold, Receipt};
 use crate::{
-    At, EventKind, InboxSignal, Inserted, NewSignal, Result, SignalId, Spawn, Status, Transition, Wake, When,
-    WorkerId,
+    At, EventKind, InboxSignal, Inserted, Json, NewSignal, Result, SignalId, Spawn, Status, Transition, Wake,
+    When, WorkerId,
 };
 
 pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Receipt> {
@@ -203,9 +203,9 @@ fn consume(tx: &Tx<'_>, row: &mut Row, received: &[SignalId]) -> Result<Option<S
             }
         }
         let (name, payload) = signal.expect("a received signal stays until its own step consumes it");
-        let payload = crate::Json::trusted(payload);
-        consumed.push(serde_json::json!({ "id": id, "name": name, "payload": payload }));
+        let payload = Json::trusted(payload);
+        consumed.push(SignalData { id: *id, name: &name, payload: &payload, dedup_key: None }.to_text());
     }
     row.inbox = row.inbox.checked_sub(received.len() as u32).expect("the inbox holds what was received");
-    Ok(Some(serde_json::json!({ "consumed": consumed }).to_string()))
+    Ok(Some(format!(r#"{{"consumed":[{}]}}"#, consumed.join(","))))
 }

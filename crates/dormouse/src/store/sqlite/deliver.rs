@@ -1,11 +1,12 @@
 //! Delivering signals: store the row, then wake whoever is parked on its name.
 
 use rusqlite::{OptionalExtension, params};
+use serde::Serialize;
 
 use super::row::Row;
 use super::tx::Tx;
 use crate::store::Delivery;
-use crate::{Delivered, EventKind, InstanceId, NewSignal, Result, SignalId, Status, Wake};
+use crate::{Delivered, EventKind, InstanceId, Json, NewSignal, Result, SignalId, Status, Wake};
 
 pub(super) fn deliver(tx: &mut Tx<'_>, delivery: &Delivery) -> Result<Delivered> {
     match tx.resolve(&delivery.namespace, &delivery.target)? {
@@ -40,8 +41,23 @@ pub(super) fn deliver_to(tx: &mut Tx<'_>, id: InstanceId, signal: &NewSignal) ->
 /// Makes an instance runnable because of a signal, and records which.
 pub(super) fn wake_by_signal(tx: &Tx<'_>, row: &mut Row, id: SignalId, signal: &NewSignal) -> Result<()> {
     row.wake(Wake::Signal, tx.now_us());
-    let data = serde_json::json!({
-        "id": id, "name": signal.name, "payload": signal.payload, "dedup_key": signal.dedup_key,
-    });
-    tx.record(row, EventKind::SignalReceived, Some(data.to_string()))
+    let dedup_key = signal.dedup_key.as_deref();
+    let data = SignalData { id, name: &signal.name, payload: &signal.payload, dedup_key };
+    tx.record(row, EventKind::SignalReceived, Some(data.to_text()))
+}
+
+/// A signal in an event's data. Written straight to text: a detour over a tree would change its numbers.
+#[derive(Serialize)]
+pub(super) struct SignalData<'a> {
+    pub(super) id: SignalId,
+    pub(super) name: &'a str,
+    pub(super) payload: &'a Json,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) dedup_key: Option<&'a str>,
+}
+
+impl SignalData<'_> {
+    pub(super) fn to_text(&self) -> String {
+        serde_json::to_string(self).expect("names and valid JSON can be written")
+    }
 }

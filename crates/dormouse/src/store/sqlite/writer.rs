@@ -41,7 +41,7 @@ impl Writer {
         verb: impl FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
     ) -> Result<Written<T>> {
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(Asked { verb, written: None, reply });
+        let job = Box::new(Asked { verb, answer: None, reply });
         self.jobs.send(job).await.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
@@ -59,7 +59,7 @@ trait Job: Send {
 
 struct Asked<V, T> {
     verb: V,
-    written: Option<Written<T>>,
+    answer: Option<Result<Written<T>>>,
     reply: oneshot::Sender<Result<Written<T>>>,
 }
 
@@ -69,15 +69,20 @@ where
     T: Send,
 {
     fn run(&mut self, conn: &Connection, clock: &dyn Clock) -> Result<()> {
+        let changes_before = conn.total_changes();
         let mut tx = Tx::new(conn, clock.now());
-        let value = (self.verb)(&mut tx)?;
-        self.written = Some(Written { value, effects: tx.into_effects() });
+        self.answer = Some(match (self.verb)(&mut tx) {
+            Ok(value) => Ok(Written { value, effects: tx.into_effects() }),
+            // A refusal that wrote nothing is an answer like any other: the group goes on.
+            Err(refusal) if !refusal.is_transient() && conn.total_changes() == changes_before => Err(refusal),
+            Err(fault) => return Err(fault),
+        });
         Ok(())
     }
 
     fn answer(self: Box<Self>, committed: Result<()>) {
-        let Self { written, reply, .. } = *self;
-        let answer = committed.map(|()| written.expect("a committed job has run"));
+        let Self { answer, reply, .. } = *self;
+        let answer = committed.and_then(|()| answer.expect("a committed job has run"));
         // A caller that went away does not need its answer.
         let _ = reply.send(answer);
     }

@@ -1,0 +1,267 @@
+//! Bad input is refused with a clear error and loses nothing; good input survives unchanged.
+
+use std::time::Duration;
+
+use dormouse::prelude::*;
+use dormouse::{Accepts, Error, Json, NewSignal, Status, Transition};
+
+use crate::kit::*;
+
+suite![
+    names_that_cannot_be_used_are_refused_everywhere,
+    documents_over_the_limit_are_refused_everywhere,
+    any_json_survives_every_path_unchanged,
+    text_that_is_not_json_is_refused,
+    a_payload_that_its_machine_does_not_accept_is_refused_at_the_door,
+    a_batch_with_one_malformed_entry_stores_nothing,
+    an_engine_that_makes_no_sense_does_not_start,
+    a_state_that_cannot_be_encoded_is_told_at_the_start,
+    verbs_on_what_is_not_there_say_so,
+    waiting_tells_how_it_ended_or_why_it_has_not,
+];
+
+async fn names_that_cannot_be_used_are_refused_everywhere(kit: Kit) {
+    let client = kit.client();
+    let long = "x".repeat(256);
+    for bad in ["", &long, "a\nb", "nul\0"] {
+        for new in [
+            m().key(bad),
+            m().queue(bad),
+            m().lane(bad),
+            NewInstance::named(bad, 1, at("start")),
+            m().signal(signal(bad)),
+            m().signal(signal("ok").dedup(bad)),
+        ] {
+            let error = client.start_many([new]).await.expect_err("it is refused");
+            assert!(matches!(error, Error::InvalidName { .. }), "{error}");
+        }
+        let error = client.signal_raw("k", signal(bad)).await.expect_err("it is refused");
+        assert!(matches!(error, Error::InvalidName { what: "signal name", .. }), "{error}");
+        assert!(client.signal_raw(bad, signal("ok")).await.is_err());
+        assert!(client.in_namespace(bad).is_err());
+        assert!(client.pause_queue(bad).await.is_err());
+    }
+    assert!(client.start_many([m().key("é".repeat(127))]).await.is_ok(), "254 bytes are enough for anyone");
+    assert_eq!(kit.stats().await.count(Status::Runnable), 1, "nothing else was stored");
+}
+
+async fn documents_over_the_limit_are_refused_everywhere(kit: Kit) {
+    let client = kit.client();
+    let big = serde_json::json!("x".repeat(1024 * 1024));
+    let state = NewInstance::named("m", 1, at_with("start", big.clone()));
+    let error = client.start_many([state]).await.expect_err("it is refused");
+    assert!(matches!(error, Error::TooLarge { what: "state", limit_bytes: 1_048_576, .. }), "{error}");
+    let id = kit.insert(m()).await;
+    let error = client.signal_raw(id, NewSignal::new("s", Json::from(big))).await.expect_err("it is refused");
+    assert!(matches!(error, Error::TooLarge { what: "signal payload", .. }), "{error}");
+    assert_eq!(kit.get(id).await.inbox, 0);
+    let fits = serde_json::json!("x".repeat(1024 * 1024 - 2));
+    assert!(client.start_many([NewInstance::named("m", 1, at_with("start", fits))]).await.is_ok());
+}
+
+async fn any_json_survives_every_path_unchanged(kit: Kit) {
+    let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
+    let documents = [
+        "null",
+        "0",
+        "-0.0",
+        "1e400",
+        "123456789012345678901234567890.000000000000000000001",
+        r#"{"b":1,"a":2,"b":3}"#,
+        "  [ 1 ,\t2 ]  ",
+        r#""\ud83d\ude00 é \u00e9 \\ \" ' ; -- \u2028""#,
+        r#"{"":{"":[]},"a.b":"'; drop table instances; --"}"#,
+        &deep,
+    ];
+    let engine = kit
+        .run(|at, cx| {
+            Ok(match at.step.as_ref() {
+                "start" => Transition::Await {
+                    at: dormouse::At { step: "got".into(), state: at.state.clone() },
+                    names: vec!["s".to_owned()],
+                    timeout: None,
+                },
+                _ => {
+                    let received = cx.received_all().next().expect("a signal");
+                    assert_eq!(received.payload, at.state);
+                    Transition::Done { output: received.payload.clone() }
+                }
+            })
+        })
+        .await;
+    let client = engine.client();
+    for text in documents {
+        let json = Json::parse("test", text).expect("it is JSON");
+        let at = dormouse::At { step: "start".into(), state: json.clone() };
+        let id = client.start_many([NewInstance::named("m", 1, at)]).await.expect("a start")[0].id();
+        kit.until(id, Status::AwaitingSignal).await;
+        client.signal_raw(id, NewSignal::new("s", json.clone())).await.expect("a live target");
+        let ended = client.wait_end(id, SOON).await.expect("it ends");
+        assert_eq!((ended.status, ended.last_error.as_deref()), (Status::Done, None), "{text}");
+        assert_eq!(ended.output.expect("an output").as_str(), text);
+        assert_eq!(ended.state.as_str(), text);
+        for event in client.history(id).await.expect("a history") {
+            assert_eq!(event.state.as_str(), text, "{}", event.kind);
+        }
+        let fork = client.fork(id, 1, |new| new).await.expect("a fork");
+        assert_eq!(kit.get(fork).await.state.as_str(), text);
+    }
+    engine.shutdown().await;
+}
+
+async fn text_that_is_not_json_is_refused(_kit: Kit) {
+    for text in ["", "{", "nul", "[1,]", "'a'", "1 2", "\"\u{1}\""] {
+        let error = Json::parse("signal payload", text).expect_err("it is refused");
+        assert!(error.to_string().starts_with("the signal payload is not valid JSON"), "{error}");
+    }
+}
+
+async fn a_payload_that_its_machine_does_not_accept_is_refused_at_the_door(kit: Kit) {
+    #[derive(Serialize, Deserialize)]
+    struct Payment {
+        amount: u64,
+    }
+    const PAID: Signal<Payment> = Signal::named("paid");
+    struct Shop;
+    #[derive(Serialize, Deserialize)]
+    enum Place {
+        Start,
+        Ship,
+    }
+    impl Machine for Shop {
+        const NAME: &'static str = "shop";
+        type State = Place;
+        type Output = u64;
+        async fn step(&self, place: Place, cx: &Context) -> StepResult<Self> {
+            Ok(match place {
+                Place::Start => Outcome::await_signal(PAID, Place::Ship),
+                Place::Ship => Outcome::done(cx.received(PAID)?.iter().map(|paid| paid.amount).sum()),
+            })
+        }
+        fn accepts() -> Vec<Accepts> {
+            vec![PAID.into()]
+        }
+    }
+    let engine = kit.engine().machine(Shop).start().await.expect("the engine starts");
+    let client = engine.client();
+    let id = client.start::<Shop>(Place::Start).key("order:1").await.expect("a start");
+    let bad = || NewSignal::new("paid", Json::from(serde_json::json!({ "amount": "lots" })));
+    let refusals = [
+        client.signal_raw("order:1", bad()).await.expect_err("it is refused"),
+        client.signal_many([(id.into(), bad())]).await.expect_err("it is refused"),
+        client
+            .start_and_signal(NewInstance::of::<Shop>(Place::Start), bad())
+            .await
+            .expect_err("it is refused"),
+    ];
+    for refused in refusals {
+        let text = refused.to_string();
+        assert!(text.contains("\"paid\"") && text.contains("amount") && text.contains("shop"), "{text}");
+    }
+    assert_eq!(kit.get(id).await.inbox, 0);
+    let other = NewSignal::new("undeclared", Json::from(serde_json::json!("anything")));
+    client.signal_raw(id, other).await.expect("what is not declared is not checked");
+    client.signal(id, PAID, Payment { amount: 7 }).await.expect("a live target");
+    assert_eq!(client.wait::<Shop>(id, SOON).await.expect("an output"), 7);
+    engine.shutdown().await;
+}
+
+async fn a_batch_with_one_malformed_entry_stores_nothing(kit: Kit) {
+    assert!(kit.client().start_many([m(), m().key("")]).await.is_err());
+    assert_eq!(kit.stats().await.count(Status::Runnable), 0);
+    let id = kit.insert(m()).await;
+    assert!(kit.client().signal_many([(id.into(), signal("ok")), (id.into(), signal(""))]).await.is_err());
+    assert_eq!(kit.get(id).await.inbox, 0);
+}
+
+async fn an_engine_that_makes_no_sense_does_not_start(kit: Kit) {
+    #[derive(Serialize, Deserialize)]
+    struct NotAnEnum {
+        step: String,
+    }
+    struct Odd;
+    impl Machine for Odd {
+        const NAME: &'static str = "odd";
+        type State = NotAnEnum;
+        type Output = ();
+        async fn step(&self, _state: NotAnEnum, _cx: &Context) -> StepResult<Self> {
+            Ok(Outcome::done(()))
+        }
+    }
+    let script = || Script::named("m", |_, _| Ok(done()));
+    for (builder, what) in [
+        (kit.engine().machine(Odd), "must be an enum"),
+        (kit.engine().dyn_machine(script()).dyn_machine(script()), "registered already"),
+        (kit.engine().queue("q", 0), "at least 1"),
+        (kit.engine().queue("q", 1).queue("q", 2), "named twice"),
+        (kit.engine().lease(Duration::from_millis(1)), "lease"),
+        (kit.engine().namespaces(dormouse::store::Namespaces::Only(vec![])), "no namespace"),
+        (kit.engine().worker_name(""), "worker name"),
+    ] {
+        let error = builder.start().await.err().expect("it does not start");
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    let error = dormouse::Engine::open("mysql://x").await.err().expect("no such store");
+    assert!(error.to_string().contains("sqlite:"), "{error}");
+    assert!(dormouse::Engine::open("sqlite:").await.is_err());
+}
+
+async fn a_state_that_cannot_be_encoded_is_told_at_the_start(kit: Kit) {
+    struct Odd;
+    #[derive(Serialize, Deserialize)]
+    enum Place {
+        Start(std::collections::BTreeMap<(u8, u8), u8>),
+    }
+    impl Machine for Odd {
+        const NAME: &'static str = "odd";
+        type State = Place;
+        type Output = ();
+        async fn step(&self, _state: Place, _cx: &Context) -> StepResult<Self> {
+            Ok(Outcome::done(()))
+        }
+    }
+    let pairs = std::collections::BTreeMap::from([((1, 2), 3)]);
+    let error = kit.client().start::<Odd>(Place::Start(pairs)).await.expect_err("JSON has no such keys");
+    assert!(error.to_string().contains("key must be a string"), "{error}");
+}
+
+async fn verbs_on_what_is_not_there_say_so(kit: Kit) {
+    let client = kit.client();
+    let nobody = dormouse::InstanceId(404);
+    assert_eq!(client.get(nobody).await.expect("a read"), None);
+    for error in [
+        client.cancel(nobody).await.err(),
+        client.retry("nobody").await.err(),
+        client.pause(nobody).await.err(),
+        client.resume(nobody).await.err(),
+        client.fork(nobody, 1, |new| new).await.err(),
+        client.history(nobody).await.err(),
+        client.inbox(nobody).await.err(),
+        client.explain(nobody).await.err(),
+        client.waiting(nobody).await.err(),
+        client.wait_end(nobody, Duration::ZERO).await.err(),
+    ] {
+        assert!(matches!(error, Some(Error::NotFound(_))), "{error:?}");
+    }
+}
+
+async fn waiting_tells_how_it_ended_or_why_it_has_not(kit: Kit) {
+    let client = kit.client();
+    let id = kit.insert(m()).await;
+    let error = client.wait_end(id, Duration::from_millis(1)).await.expect_err("nothing runs it");
+    assert!(error.to_string().contains("no worker is live"), "{error}");
+    client.cancel(id).await.expect("a cancel");
+    struct Any;
+    #[derive(Serialize, Deserialize)]
+    enum Place {}
+    impl Machine for Any {
+        const NAME: &'static str = "any";
+        type State = Place;
+        type Output = u8;
+        async fn step(&self, state: Place, _cx: &Context) -> StepResult<Self> {
+            match state {}
+        }
+    }
+    let error = client.wait::<Any>(id, SOON).await.expect_err("it has no output");
+    assert!(matches!(error, Error::Ended { status: Status::Cancelled, .. }), "{error}");
+}

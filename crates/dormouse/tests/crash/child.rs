@@ -1,0 +1,159 @@
+//! What the processes do that the tests kill: an order shop under load, which says on its standard output
+//! what the library has acknowledged.
+
+use std::io::Write;
+use std::time::Duration;
+
+use dormouse::prelude::*;
+use dormouse::{Engine, EngineBuilder};
+
+pub const DATABASE: &str = "DORMOUSE_CRASH_DATABASE";
+pub const MODE: &str = "DORMOUSE_CRASH_MODE";
+pub const PAID: Signal<String> = Signal::named("paid");
+pub const PAYMENTS: [&str; 3] = ["first", "second", "third"];
+pub const ITEMS: usize = 3;
+/// An item whose first try never ends.
+const HELD: u64 = 99;
+
+pub struct Order;
+
+#[derive(Serialize, Deserialize)]
+pub enum Ordering {
+    Start,
+    Paying,
+    Pick { payments: Vec<String> },
+    Rest { payments: Vec<String>, items: usize },
+    End { payments: Vec<String>, items: usize },
+}
+
+impl Machine for Order {
+    const NAME: &'static str = "order";
+    type State = Ordering;
+    type Output = (Vec<String>, usize);
+
+    async fn step(&self, state: Ordering, cx: &Context) -> StepResult<Self> {
+        Ok(match state {
+            Ordering::Start => {
+                Outcome::await_signal(PAID, Ordering::Paying).timeout(Duration::from_secs(3600))
+            }
+            Ordering::Paying => {
+                let mut payments = cx.received(PAID)?;
+                if payments.len() < PAYMENTS.len() {
+                    return Ok(Outcome::await_signal(PAID, Ordering::Paying));
+                }
+                payments.sort();
+                Outcome::next(Ordering::Pick { payments })
+            }
+            Ordering::Pick { payments } => {
+                let items = (0..ITEMS as u64).map(NewInstance::job::<Picking>);
+                Outcome::spawn(items, Ordering::Rest { payments, items: 0 })
+            }
+            Ordering::Rest { payments, .. } => {
+                let items = cx.outputs::<u64>()?.len();
+                Outcome::sleep(Duration::from_millis(5), Ordering::End { payments, items })
+            }
+            Ordering::End { payments, items } => Outcome::done((payments, items)),
+        })
+    }
+}
+
+pub struct Picking;
+
+impl Job for Picking {
+    const NAME: &'static str = "picking";
+    type Input = u64;
+    type Output = u64;
+
+    async fn run(&self, item: u64, cx: &Context) -> Result<u64, BoxError> {
+        if item == HELD && cx.attempt() == 0 {
+            std::future::pending::<()>().await;
+        }
+        // One of them always needs a second try.
+        if item == 1 && cx.attempt() == 0 { Err("dropped it".into()) } else { Ok(item) }
+    }
+
+    fn retry(&self) -> Retry {
+        Retry::times(1000).backoff(Duration::from_millis(2), Duration::from_millis(10))
+    }
+}
+
+pub fn machines(engine: EngineBuilder) -> EngineBuilder {
+    engine.machine(Order).job(Picking).poll(Duration::from_millis(50))
+}
+
+#[test]
+fn the_child_does_as_it_is_told() {
+    let (Ok(database), Ok(mode)) = (std::env::var(DATABASE), std::env::var(MODE)) else { return };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let url = format!("sqlite:{database}");
+    let told = match mode.as_str() {
+        "hold" => runtime.block_on(hold(&url)),
+        _ => runtime.block_on(load(&url)),
+    };
+    told.expect("it goes on until it is killed");
+}
+
+/// Holds one step under a short lease; once that was taken over, starts another order of its own.
+async fn hold(url: &str) -> Result<(), BoxError> {
+    let engine = machines(Engine::open(url).await?).lease(Duration::from_millis(300)).start().await?;
+    let client = engine.client();
+    let id = client.start_job::<Picking>(HELD).key("held").await?;
+    while client.get(id).await?.is_none_or(|row| row.status != dormouse::Status::Executing) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    say(&format!("inserted held {id}"));
+    client.wait_job::<Picking>(id, Duration::from_secs(600)).await?;
+    say("signalled held ended");
+    let next = client.start_job::<Picking>(0).await?;
+    say(&format!("inserted next {next}"));
+    std::future::pending().await
+}
+
+/// Starts orders and pays them, from several callers, for ever.
+async fn load(url: &str) -> Result<(), BoxError> {
+    let engine = loop {
+        // A disk that is full at the start is told like one that fills up later.
+        match Engine::open(url).await {
+            Ok(builder) => break machines(builder).start().await?,
+            Err(error) => say(&format!("failed open {error}")),
+        }
+    };
+    let callers: Vec<_> = (0..4)
+        .map(|_| {
+            let client = engine.client();
+            tokio::spawn(async move {
+                loop {
+                    if let Err(error) = one_order(&client).await {
+                        say(&format!("failed order {error}"));
+                    }
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        let _never: () = caller.await?;
+    }
+    Ok(())
+}
+
+async fn one_order(client: &dormouse::Client) -> Result<(), BoxError> {
+    let key = format!("order:{:016x}", fastrand::u64(..));
+    let id = client.start::<Order>(Ordering::Start).key(&key).await?;
+    say(&format!("inserted {key} {id}"));
+    for dedup in PAYMENTS {
+        // Some payments are left to the audit, some are sent twice.
+        for _ in 0..fastrand::usize(..3) {
+            if client.signal(key.as_str(), PAID, dedup.to_owned()).dedup(dedup).await.is_ok() {
+                say(&format!("signalled {key} {dedup}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // A parent that has gone away is about to kill us.
+    let _ = writeln!(out, "{}", line.replace('\n', " "));
+    let _ = out.flush();
+}
