@@ -1,0 +1,45 @@
+//! cargo-deny: licenses, sources and bans of the dependencies, as `deny.toml` wants them.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::{Result, cargo, root, run};
+
+/// What can be checked anywhere. Advisories are left out, as they are fetched from the network and change
+/// from day to day, so that a check that passed would fail with nothing changed here.
+pub(crate) fn dependencies() -> Result {
+    deny("check bans licenses sources")
+}
+
+pub(crate) fn advisories() -> Result {
+    deny("check advisories")
+}
+
+fn deny(args: &str) -> Result {
+    let program = installed().map_or_else(install, Ok)?;
+    run(Command::new(program).args(args.split_whitespace()).current_dir(root()))
+}
+
+/// The cargo-deny on the path, or the one that was installed here.
+fn installed() -> Option<PathBuf> {
+    ["cargo-deny".into(), own_binary()].into_iter().find(|program| {
+        let version =
+            Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        version.is_ok_and(|status| status.success())
+    })
+}
+
+fn install() -> Result<PathBuf> {
+    println!("cargo-deny is not installed: building it into target/tools, which takes some minutes once");
+    run(&mut cargo("install cargo-deny --locked --root target/tools")).map_err(|error| {
+        format!(
+            "cargo-deny is missing and could not be installed ({error}); run `cargo install cargo-deny \
+             --locked` where there is a network, or put its binary on the path"
+        )
+    })?;
+    Ok(own_binary())
+}
+
+fn own_binary() -> PathBuf {
+    root().join("target/tools/bin").join(format!("cargo-deny{}", std::env::consts::EXE_SUFFIX))
+}
