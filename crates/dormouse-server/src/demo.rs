@@ -1,5 +1,6 @@
 //! `dormouse demo`: an order shop to watch, interrupt and start again.
 
+mod frame;
 mod line_item;
 mod meter;
 mod news;
@@ -48,7 +49,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), BoxError> {
-    let mut stop = Stop::listen(args.seconds.map(Duration::from_secs))?;
+    let mut stop = Stop::listen()?;
     let view = if args.plain || !std::io::stdout().is_terminal() { View::Plain } else { View::Live };
     log(view, &args.db)?;
     let client = Client::on(Arc::new(SqliteStore::open(&args.db).await?));
@@ -58,7 +59,7 @@ pub(crate) async fn run(args: Args) -> Result<(), BoxError> {
     stage.open(&found, args.orders).await?;
     let world = tokio::spawn(world::play(stage.clone()));
 
-    let shown = stage.show(view, &args.db, &mut stop).await;
+    let shown = stage.show(view, &args, &mut stop).await;
     world.abort();
     tokio::select! {
         () = engine.shutdown() => {}
@@ -83,7 +84,7 @@ impl Stage {
             .machine(Shop { meter: self.meter.clone(), news: self.news.clone() })
             .machine(Warehouse { news: self.news.clone() })
             .queue("default", 16)
-            .queue("warehouse", 12)
+            .queue("warehouse", 16)
             .lease(Duration::from_secs(6))
             .retention(Retention { ended: Some(ENDED_KEPT), events: None }, Duration::from_secs(30))
             .start()
@@ -102,8 +103,8 @@ impl Stage {
         if found.count(Status::Executing) > 0 {
             match self.taken_back().await {
                 0 => {}
-                1 => headline += "; 1 step was taken back from the process that died",
-                steps => headline += &format!("; {steps} steps were taken back from the process that died"),
+                1 => headline += "; took back 1 step of the process that died",
+                steps => headline += &format!("; took back {steps} steps of the process that died"),
             }
         }
         self.news.headline(headline);
@@ -120,20 +121,30 @@ impl Stage {
     }
 
     /// Shows picture after picture until someone asks to stop, or nobody reads any more.
-    async fn show(&self, view: View, db: &Path, stop: &mut Stop) -> Result<()> {
-        let mut picture = Picture::new(db.to_owned());
+    async fn show(&self, view: View, args: &Args, stop: &mut Stop) -> Result<()> {
+        let mut picture = Picture::new(args.db.clone());
+        let time_is_up = time_is_up(args.seconds);
+        tokio::pin!(time_is_up);
         let mut frames = tokio::time::interval(view.every());
         frames.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut is_read = view.open(&self.news.latest().headline);
         while is_read {
             tokio::select! {
                 () = stop.requested() => break,
+                () = &mut time_is_up => break,
                 _ = frames.tick() => {}
             }
             picture.update(self).await?;
             is_read = view.show(&picture);
         }
         Ok(())
+    }
+}
+
+async fn time_is_up(seconds: Option<u64>) {
+    match seconds {
+        Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+        None => std::future::pending().await,
     }
 }
 

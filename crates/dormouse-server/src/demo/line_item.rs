@@ -52,7 +52,7 @@ impl Machine for Warehouse {
 
 /// Takes as long as hands would, so that there is something to interrupt.
 async fn work() {
-    tokio::time::sleep(Duration::from_millis(fastrand::u64(80..350))).await;
+    tokio::time::sleep(Duration::from_millis(fastrand::u64(200..900))).await;
 }
 
 fn jams(order: u64, line: usize) -> bool {

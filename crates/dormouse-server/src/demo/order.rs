@@ -15,7 +15,7 @@ pub(super) const PAYMENT: Signal<Payment> = Signal::named("payment");
 pub(super) const APPROVAL: Signal<Approval> = Signal::named("approval");
 
 /// Orders above this need an approval.
-const APPROVAL_ABOVE_CENTS: u64 = 200_00;
+const APPROVAL_ABOVE_CENTS: u64 = 20_000;
 const MANAGER_WITHIN: Duration = Duration::from_secs(8);
 const DIRECTOR_WITHIN: Duration = Duration::from_secs(8);
 

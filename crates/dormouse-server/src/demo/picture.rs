@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use dormouse::store::{Filter, Stats};
-use dormouse::{Client, InstanceId, Result, Status};
+use dormouse::{Client, Error, InstanceId, Result, Status};
 
 use super::Stage;
 use super::meter::Window;
@@ -55,9 +55,14 @@ impl Picture {
             self.followed = choose(client).await?;
         }
         match &mut self.followed {
-            Some(followed) => followed.update(client).await,
-            None => Ok(()),
+            Some(followed) => match followed.update(client).await {
+                // Its retention is over, as after a long suspend of the computer.
+                Err(Error::NotFound(_)) => self.followed = None,
+                updated => updated?,
+            },
+            None => {}
         }
+        Ok(())
     }
 
     /// What sleeping instances sleep for, and how many of them.
@@ -77,7 +82,6 @@ impl Picture {
 
 impl Followed {
     async fn update(&mut self, client: &Client) -> Result<()> {
-        // Its retention outlasts its time in the picture, so it is there.
         self.explanation = client.explain(self.id).await?;
         let history = client.history(self.id).await?;
         self.trail = history.iter().map(|event| event.kind.as_str()).collect();

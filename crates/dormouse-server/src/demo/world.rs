@@ -14,19 +14,18 @@ const TICK: Duration = Duration::from_millis(200);
 /// Far more than ever wait at a time.
 const WAITING_MAX: usize = 5_000;
 const FIRST_NUMBER: u64 = 1_001;
-const ORDERS_PER_SECOND: f64 = 3.0;
-const PAYMENT_AFTER_S: f64 = 20.0;
+const ORDERS_PER_SECOND: f64 = 4.0;
+const PAYMENT_AFTER_S: f64 = 40.0;
 const APPROVAL_AFTER_S: f64 = 4.0;
 
 /// Plays until it is aborted.
 pub(super) async fn play(stage: Stage) {
-    let world = World { stage };
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        if let Err(error) = world.turn().await {
-            world.stage.news.tell(Kind::Trouble, format!("the world stumbled: {error}"));
+        if let Err(error) = stage.turn().await {
+            stage.news.tell(Kind::Trouble, format!("the world stumbled: {error}"));
         }
     }
 }
@@ -42,15 +41,11 @@ pub(super) async fn place_orders(client: &Client, orders: u64) -> Result<()> {
     client.start_many(new).await.map(drop)
 }
 
-struct World {
-    stage: Stage,
-}
-
-impl World {
+impl Stage {
     async fn turn(&self) -> Result<()> {
         for order in self.waiting_for(PAYMENT).await? {
             let basket: Basket = order.state.decode("basket")?;
-            if happens(PAYMENT_AFTER_S) && !is_forgotten(&basket) {
+            if happens(PAYMENT_AFTER_S) && !is_forgotten(basket.number) {
                 self.pay(&basket).await?;
             }
         }
@@ -67,7 +62,7 @@ impl World {
     }
 
     async fn waiting_for<T>(&self, signal: Signal<T>) -> Result<Vec<Instance>> {
-        Ok(self.stage.client.find_waiting(signal, WAITING_MAX).await?.instances)
+        Ok(self.client.find_waiting(signal, WAITING_MAX).await?.instances)
     }
 
     /// The dedup key is the payment's, so whoever is unsure may simply send it again.
@@ -76,11 +71,11 @@ impl World {
         let dedup = format!("payment-of-{}", basket.number);
         self.send(&key, PAYMENT, Payment { cents: basket.cents() }, &dedup).await?;
         if fastrand::u32(..5) > 0 {
-            self.stage.news.tell(Kind::Paid, format!("{key} paid {money}"));
+            self.news.tell(Kind::Paid, format!("{key} paid {money}"));
         } else if self.send(&key, PAYMENT, Payment { cents: basket.cents() }, &dedup).await?
             == Delivered::Duplicate
         {
-            self.stage.news.tell(Kind::PaidTwice, format!("{key} paid {money} (sent twice, counted once)"));
+            self.news.tell(Kind::PaidTwice, format!("{key} paid {money} (sent twice, counted once)"));
         }
         Ok(())
     }
@@ -98,31 +93,25 @@ impl World {
         payload: T,
         dedup: &str,
     ) -> Result<Delivered> {
-        self.stage.meter.signal_sent();
-        let delivered = match self.stage.client.signal(key, signal, payload).dedup(dedup).await {
+        self.meter.signal_sent();
+        let delivered = match self.client.signal(key, signal, payload).dedup(dedup).await {
             // Its deadline came first: too late is an answer too.
             Err(Error::NoTarget(_)) => Delivered::NoTarget,
             delivered => delivered?,
         };
         if delivered == Delivered::Duplicate {
-            self.stage.meter.duplicate_refused();
+            self.meter.duplicate_refused();
         }
         Ok(delivered)
     }
 
     /// Another demo on the same file may take a number first; then the next one is tried.
     async fn place(&self) -> Result<()> {
-        let mut number = next_number(&self.stage.client).await?;
+        let mut number = next_number(&self.client).await?;
         loop {
             let basket = fill_basket(number);
             let key = basket.key();
-            match self
-                .stage
-                .client
-                .start::<Shop>(Order::Placed(basket))
-                .key(key)
-                .key_scope(KeyScope::Always)
-                .await
+            match self.client.start::<Shop>(Order::Placed(basket)).key(key).key_scope(KeyScope::Always).await
             {
                 Err(Error::KeyTaken { .. }) => number += 1,
                 placed => return placed.map(drop),
@@ -141,8 +130,10 @@ async fn next_number(client: &Client) -> Result<u64> {
 }
 
 fn fill_basket(number: u64) -> Basket {
-    let line_cents = (0..fastrand::usize(1..=4)).map(|_| fastrand::u64(9_50..120_00)).collect();
-    Basket { number, line_cents, pay_within_s: fastrand::u64(25..=75) }
+    let line_cents = (0..fastrand::usize(1..=4)).map(|_| fastrand::u64(950..12_000)).collect();
+    // Whoever watches for a minute should see some of those that are never paid time out.
+    let pay_within_s = if is_forgotten(number) { 10..=60 } else { 60..=180 };
+    Basket { number, line_cents, pay_within_s: fastrand::u64(pay_within_s) }
 }
 
 /// Whether something that takes this long on average happens within this tick.
@@ -150,8 +141,8 @@ fn happens(after_s: f64) -> bool {
     fastrand::f64() < TICK.as_secs_f64() / after_s
 }
 
-fn is_forgotten(basket: &Basket) -> bool {
-    basket.number % 9 == 4
+fn is_forgotten(number: u64) -> bool {
+    number % 9 == 4
 }
 
 fn is_on_leave(review: &Review) -> bool {
