@@ -54,13 +54,12 @@ impl Picture {
         if self.followed.as_ref().is_none_or(shown_long_enough) {
             self.followed = choose(client).await?;
         }
-        match &mut self.followed {
-            Some(followed) => match followed.update(client).await {
+        if let Some(followed) = &mut self.followed {
+            match followed.update(client).await {
                 // Its retention is over, as after a long suspend of the computer.
                 Err(Error::NotFound(_)) => self.followed = None,
                 updated => updated?,
-            },
-            None => {}
+            }
         }
         Ok(())
     }
