@@ -69,12 +69,13 @@ impl Stage {
     async fn pay(&self, basket: &Basket) -> Result<()> {
         let (key, money) = (basket.key(), basket.money());
         let dedup = format!("payment-of-{}", basket.number);
-        self.send(&key, PAYMENT, Payment { cents: basket.cents() }, &dedup).await?;
+        let send = || self.send(&key, PAYMENT, Payment { cents: basket.cents() }, &dedup);
+        if !matches!(send().await?, Delivered::Accepted { .. }) {
+            return Ok(());
+        }
         if fastrand::u32(..5) > 0 {
             self.news.tell(Kind::Paid, format!("{key} paid {money}"));
-        } else if self.send(&key, PAYMENT, Payment { cents: basket.cents() }, &dedup).await?
-            == Delivered::Duplicate
-        {
+        } else if send().await? == Delivered::Duplicate {
             self.news.tell(Kind::PaidTwice, format!("{key} paid {money} (sent twice, counted once)"));
         }
         Ok(())
