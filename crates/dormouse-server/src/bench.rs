@@ -12,7 +12,7 @@ use self::report::Figures;
 
 /// What to measure.
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Print one JSON object for each configuration instead of the table.
     #[arg(long)]
     json: bool,
@@ -28,7 +28,7 @@ pub struct Args {
 }
 
 /// Measures and prints.
-pub async fn run(args: Args) -> Result<(), BoxError> {
+pub(crate) async fn run(args: Args) -> Result<(), BoxError> {
     let mut rounds: [Vec<Figures>; 2] = Default::default();
     for round in 1..=args.rounds.max(1) {
         for (history, figures) in [History::On, History::Off].into_iter().zip(&mut rounds) {

@@ -1,31 +1,36 @@
 //! The `dormouse` binary.
 
 mod bench;
+mod demo;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 
 /// Durable state machines that sleep until something happens.
 #[derive(Parser)]
-#[command(version)]
+#[command(name = "dormouse", version)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
-#[derive(Subcommand)]
+#[derive(clap::Subcommand)]
 enum Command {
-    /// Measures the embedded store on this machine.
+    /// Run an order shop to watch, interrupt and start again (this is what no command does).
+    Demo(demo::Args),
+    /// Measure the embedded store on this machine.
     Bench(bench::Args),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let command = Cli::parse().command.unwrap_or_else(|| Command::Demo(demo::Args::parse_from(["dormouse"])));
+    let ended = match command {
+        Command::Demo(args) => demo::run(args).await,
         Command::Bench(args) => bench::run(args).await,
     };
-    match done {
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");

@@ -1,0 +1,165 @@
+//! `dormouse demo`: an order shop to watch, interrupt and start again.
+
+mod frame;
+mod line_item;
+mod meter;
+mod news;
+mod order;
+mod picture;
+mod stop;
+mod view;
+mod world;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dormouse::store::Stats;
+use dormouse::store::sqlite::SqliteStore;
+use dormouse::{BoxError, Client, Engine, Result, Retention, Status};
+
+use self::line_item::Warehouse;
+use self::meter::Meter;
+use self::news::News;
+use self::order::Shop;
+use self::picture::{Picture, count};
+use self::stop::Stop;
+use self::view::View;
+
+/// Ended orders are kept this long, so that the file does not grow for ever.
+const ENDED_KEPT: Duration = Duration::from_secs(600);
+/// How long a start waits to hear what a dead process left behind.
+const TAKE_BACK_WITHIN: Duration = Duration::from_secs(1);
+
+#[derive(clap::Parser)]
+pub(crate) struct Args {
+    /// The database file; a new one is made if there is none.
+    #[arg(long, value_name = "PATH", default_value = "./dormouse.db")]
+    db: PathBuf,
+    /// How many orders a new database starts with.
+    #[arg(long, value_name = "N", default_value_t = 300)]
+    orders: u64,
+    /// Stop after this long instead of at Ctrl-C.
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// Print one line a second; this is so anyway when the output is not a terminal.
+    #[arg(long)]
+    plain: bool,
+}
+
+pub(crate) async fn run(args: Args) -> Result<(), BoxError> {
+    let mut stop = Stop::listen()?;
+    let view = if args.plain || !std::io::stdout().is_terminal() { View::Plain } else { View::Live };
+    log(view, &args.db)?;
+    let client = Client::on(Arc::new(SqliteStore::open(&args.db).await?));
+    let stage = Stage { client, meter: Meter::install(), news: Arc::default() };
+    let found = stage.client.stats().await?;
+    let engine = stage.start().await?;
+    stage.open(&found, args.orders).await?;
+    let world = tokio::spawn(world::play(stage.clone()));
+
+    let shown = stage.show(view, &args, &mut stop).await;
+    world.abort();
+    tokio::select! {
+        () = engine.shutdown() => {}
+        () = stop.requested() => std::process::exit(130),
+    }
+    shown?;
+    view.close(&view::summary(&stage.client.stats().await?, &args.db));
+    Ok(())
+}
+
+/// What everyone in the demo needs.
+#[derive(Clone)]
+struct Stage {
+    client: Client,
+    meter: Arc<Meter>,
+    news: Arc<News>,
+}
+
+impl Stage {
+    async fn start(&self) -> Result<Engine> {
+        Engine::on(self.client.store().clone())
+            .machine(Shop { meter: self.meter.clone(), news: self.news.clone() })
+            .machine(Warehouse { news: self.news.clone() })
+            .queue("default", 16)
+            .queue("warehouse", 16)
+            .lease(Duration::from_secs(6))
+            .retention(Retention { ended: Some(ENDED_KEPT), events: None }, Duration::from_secs(30))
+            .start()
+            .await
+    }
+
+    /// Places the first orders in a new database, or says what an old one held.
+    async fn open(&self, found: &Stats, orders: u64) -> Result<()> {
+        if count(found, "order", |_| true) == 0 {
+            world::place_orders(&self.client, orders).await?;
+            self.news.headline(format!("a new database: {orders} orders were placed"));
+            return Ok(());
+        }
+        let live = count(found, "order", |status| !status.is_terminal());
+        let mut headline = format!("carried on with {live} live orders");
+        if found.count(Status::Executing) > 0 {
+            match self.taken_back().await {
+                0 => {}
+                1 => headline += "; took back 1 step of the process that died",
+                steps => headline += &format!("; took back {steps} steps of the process that died"),
+            }
+        }
+        self.news.headline(headline);
+        Ok(())
+    }
+
+    /// How many claims the engine took back. None, if a process that lives on holds them.
+    async fn taken_back(&self) -> u64 {
+        let deadline = Instant::now() + TAKE_BACK_WITHIN;
+        while self.meter.counts().reaped == 0 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.meter.counts().reaped
+    }
+
+    /// Shows picture after picture until someone asks to stop, or nobody reads any more.
+    async fn show(&self, view: View, args: &Args, stop: &mut Stop) -> Result<()> {
+        let mut picture = Picture::new(args.db.clone());
+        let time_is_up = time_is_up(args.seconds);
+        tokio::pin!(time_is_up);
+        let mut frames = tokio::time::interval(view.every());
+        frames.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut is_read = view.open(&self.news.latest().headline);
+        while is_read {
+            tokio::select! {
+                () = stop.requested() => break,
+                () = &mut time_is_up => break,
+                _ = frames.tick() => {}
+            }
+            picture.update(self).await?;
+            is_read = view.show(&picture);
+        }
+        Ok(())
+    }
+}
+
+async fn time_is_up(seconds: Option<u64>) {
+    match seconds {
+        Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Logs only if asked to, and never into the live picture.
+fn log(view: View, db: &Path) -> Result<(), BoxError> {
+    if std::env::var_os("RUST_LOG").is_none() {
+        return Ok(());
+    }
+    let subscriber =
+        tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
+    if view == View::Live && std::io::stderr().is_terminal() {
+        let file = std::fs::File::options().create(true).append(true).open(db.with_extension("log"))?;
+        subscriber.with_ansi(false).with_writer(file).init();
+    } else {
+        subscriber.with_writer(std::io::stderr).init();
+    }
+    Ok(())
+}

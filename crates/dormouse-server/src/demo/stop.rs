@@ -1,0 +1,45 @@
+//! Requests to stop: Ctrl-C and SIGTERM.
+
+use std::io;
+
+#[cfg(unix)]
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Hears every request from the moment it listens.
+pub(super) struct Stop {
+    #[cfg(unix)]
+    interrupt: Signal,
+    #[cfg(unix)]
+    terminate: Signal,
+}
+
+#[cfg(unix)]
+impl Stop {
+    pub(super) fn listen() -> io::Result<Self> {
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        Ok(Self { interrupt, terminate })
+    }
+
+    /// Resolves once for each request.
+    pub(super) async fn requested(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+#[cfg(not(unix))]
+impl Stop {
+    pub(super) fn listen() -> io::Result<Self> {
+        Ok(Self {})
+    }
+
+    /// Resolves once for each request.
+    pub(super) async fn requested(&mut self) {
+        // Where Ctrl-C cannot be heard, it ends the process as it always did.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
