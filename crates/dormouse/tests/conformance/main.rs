@@ -28,4 +28,9 @@ macro_rules! suite {
     };
 }
 
+mod children;
+mod explain;
+mod keys;
+mod lanes;
+mod operate;
 mod signals;
