@@ -9,8 +9,8 @@ use super::row::{End, Row};
 use super::tx::Tx;
 use crate::store::{Commit, Hold, Receipt};
 use crate::{
-    At, EventKind, InboxSignal, Inserted, NewSignal, Result, SignalId, Spawn, Status, Transition, Wake, When,
-    WorkerId,
+    At, Delivered, EventKind, InboxSignal, Inserted, NewSignal, Result, SignalId, Spawn, Status, Transition,
+    Wake, When, WorkerId,
 };
 
 pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Receipt> {
@@ -167,8 +167,14 @@ fn park_on_children(tx: &mut Tx<'_>, row: &mut Row, received: &[SignalId], spawn
     let parentage = Parentage { parent: row.id, round: row.round, on_cancel: spawn.on_cancel };
     let mut inserted = 0_u32;
     for child in &spawn.children {
-        if let Inserted::New(_) = insert(tx, child, Some(parentage))? {
-            inserted += 1;
+        match insert(tx, child, Some(parentage))? {
+            Inserted::New(_) => inserted += 1,
+            // This row is in our hands: what the store counted for it would be lost when we save it.
+            Inserted::Taken { holder, signals } if holder == row.id => {
+                row.inbox +=
+                    signals.iter().filter(|s| matches!(s, Delivered::Accepted { .. })).count() as u32;
+            }
+            Inserted::Taken { .. } => {}
         }
     }
     let barrier = spawn.quorum.unwrap_or(inserted).min(inserted);
