@@ -28,6 +28,8 @@ pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
         }
     }
     candidates.sort_unstable();
+    // A namespace that is named twice is met twice.
+    candidates.dedup();
     candidates.truncate(claim.rows_max);
     candidates.into_iter().map(|candidate| take(tx, claim.worker, candidate.id)).collect()
 }
