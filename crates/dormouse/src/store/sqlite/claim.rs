@@ -72,7 +72,7 @@ impl Backlog<'_> {
 fn take(tx: &Tx<'_>, worker: WorkerId, id: i64) -> Result<Claimed> {
     let mut sql = tx.sql(include_str!("claim_take.sql"))?;
     let (mut claimed, inbox_count, round) =
-        sql.query_row((id, worker.0), |row| read(tx, InstanceId(id), row))?;
+        sql.query_row((id, worker.0, tx.now_us()), |row| read(tx, InstanceId(id), row))?;
     if inbox_count > 0 {
         claimed.inbox = inbox(tx.conn(), claimed.id)?;
     }
