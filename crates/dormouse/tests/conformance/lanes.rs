@@ -15,6 +15,7 @@ suite![
     a_batch_claim_takes_one_of_a_lane,
     one_that_arrives_while_the_lane_is_held_waits_for_it,
     a_lane_whose_holder_died_goes_on_with_it_and_then_with_the_next,
+    a_worker_whose_lease_is_over_cannot_take_a_lane_that_nobody_would_free,
     every_outcome_that_lets_go_hands_the_lane_to_the_next,
     a_next_keeps_the_lane_and_its_place,
     a_holder_cancelled_before_it_ran_hands_the_lane_on,
@@ -138,6 +139,17 @@ async fn a_lane_whose_holder_died_goes_on_with_it_and_then_with_the_next(kit: Ki
     assert!(claim_ids(&kit, heir).await.is_empty(), "a stale outcome does not open the lane");
     kit.commit(heir, commit(&again, done())).await;
     assert_eq!(claim_ids(&kit, heir).await, [lane[1]]);
+}
+
+async fn a_worker_whose_lease_is_over_cannot_take_a_lane_that_nobody_would_free(kit: Kit) {
+    let late = kit.worker_with_lease("late", Duration::from_secs(1)).await;
+    let heir = kit.worker("heir").await;
+    let lane = lane_of(&kit, 1).await;
+    kit.advance(Duration::from_secs(2));
+    assert!(claim_ids(&kit, late).await.is_empty(), "its lease is over");
+    assert_eq!(kit.reap().await, 0);
+    assert!(claim_ids(&kit, late).await.is_empty(), "and it is forgotten: no reaper would find its claims");
+    assert_eq!(claim_ids(&kit, heir).await, lane);
 }
 
 async fn every_outcome_that_lets_go_hands_the_lane_to_the_next(kit: Kit) {

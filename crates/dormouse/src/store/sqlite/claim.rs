@@ -2,6 +2,7 @@
 
 use rusqlite::{ErrorCode, OptionalExtension, Row as SqlRow};
 
+use super::lease::holds_lease;
 use super::query::inbox;
 use super::row::{names, status, wake};
 use super::tx::Tx;
@@ -9,6 +10,10 @@ use crate::store::{Claim, Claimed, Namespaces};
 use crate::{At, ChildView, InstanceId, Json, Result, Status, WorkerId};
 
 pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
+    // What a worker without a lease took, no reaper would find.
+    if !holds_lease(tx, claim.worker)? {
+        return Ok(Vec::new());
+    }
     let mut candidates = Vec::new();
     for (machine, version) in claim.machines.iter() {
         let backlog = Backlog { queue: &claim.queue, machine, version: *version };
