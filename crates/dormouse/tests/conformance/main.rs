@@ -34,3 +34,4 @@ mod keys;
 mod lanes;
 mod operate;
 mod signals;
+mod versions;
