@@ -25,7 +25,10 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
         super::operate::cancel_row(tx, &mut row)?;
         return Ok(Receipt::Cancelled);
     }
-    row.version = commit.version.unwrap_or(row.version);
+    // A version tells how to read the state, so it changes with it: an end leaves both as they were.
+    if commit.transition.at().is_some() {
+        row.version = commit.version.unwrap_or(row.version);
+    }
     match &commit.transition {
         Transition::Next { at } => return next(tx, row, commit, at),
         Transition::Replay { at, delay, error } => replay(tx, &mut row, at, *delay, error.as_deref())?,
