@@ -30,6 +30,7 @@ macro_rules! suite {
 
 mod children;
 mod explain;
+mod history;
 mod keys;
 mod lanes;
 mod operate;
