@@ -89,13 +89,13 @@ impl Engine {
         }
     }
 
-    /// Lists live instances that the code registered here cannot read, up to `rows_max`: a dry run before
-    /// a deploy. Nothing is changed.
+    /// Lists live instances of every namespace that the code registered here cannot read, up to `rows_max`:
+    /// a dry run before a deploy. Nothing is changed.
     pub async fn unreadable(&self, rows_max: usize) -> Result<Vec<Unreadable>> {
         let mut unreadable = Vec::new();
         let mut filter = crate::store::Filter { limit: 500, ..Default::default() };
         loop {
-            let page = self.client.list(filter.clone()).await?;
+            let page = self.client.store().list(filter.clone()).await?;
             for instance in page.instances.into_iter().filter(|instance| !instance.status.is_terminal()) {
                 let at = At { step: instance.step.into(), state: instance.state };
                 let step = at.step.to_string();

@@ -222,7 +222,7 @@ pub struct Commit {
     pub id: InstanceId,
     /// The `seq` at which it was handed out.
     pub seq: u64,
-    /// The version it now has, if a migration lifted it.
+    /// The version of the place the transition leads to, if a migration lifted the instance.
     pub version: Option<u32>,
     /// The signals that the step was handed as received.
     pub received: Vec<SignalId>,

@@ -199,7 +199,12 @@ fn clock() -> VirtualClock {
 
 /// An instance of `m` at step `start`.
 pub fn m() -> NewInstance {
-    NewInstance::named("m", 1, at("start"))
+    m_at(at("start"))
+}
+
+/// An instance of `m` at a place.
+pub fn m_at(at: At) -> NewInstance {
+    NewInstance::named("m", 1, at)
 }
 
 /// A place with no state.

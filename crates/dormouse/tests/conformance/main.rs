@@ -30,9 +30,16 @@ macro_rules! suite {
     };
 }
 
+mod children;
 mod claims;
+mod explain;
 mod groups;
+mod history;
 mod input;
+mod keys;
+mod lanes;
+mod operate;
 mod signals;
 mod steps;
 mod time;
+mod versions;

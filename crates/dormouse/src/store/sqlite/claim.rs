@@ -1,14 +1,19 @@
 //! Claiming: the first runnable rows of the machines a worker runs.
 
-use rusqlite::{OptionalExtension, Row as SqlRow};
+use rusqlite::{ErrorCode, OptionalExtension, Row as SqlRow};
 
+use super::lease::holds_lease;
 use super::query::inbox;
 use super::row::{names, status, wake};
 use super::tx::Tx;
 use crate::store::{Claim, Claimed, Namespaces};
-use crate::{At, ChildView, InstanceId, Json, Result, WorkerId};
+use crate::{At, ChildView, InstanceId, Json, Result, Status, WorkerId};
 
 pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
+    // What a worker without a lease took, no reaper would find.
+    if !holds_lease(tx, claim.worker)? {
+        return Ok(Vec::new());
+    }
     let mut candidates = Vec::new();
     for (machine, version) in claim.machines.iter() {
         let backlog = Backlog { queue: &claim.queue, machine, version: *version };
@@ -28,8 +33,14 @@ pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
         }
     }
     candidates.sort_unstable();
+    // A namespace that is named twice is met twice.
+    candidates.dedup();
     candidates.truncate(claim.rows_max);
-    candidates.into_iter().map(|candidate| take(tx, claim.worker, candidate.id)).collect()
+    let mut claimed = Vec::with_capacity(candidates.len());
+    for candidate in candidates {
+        claimed.extend(take(tx, claim.worker, candidate.id)?);
+    }
+    Ok(claimed)
 }
 
 /// The rows of one machine in one queue.
@@ -66,18 +77,29 @@ impl Backlog<'_> {
     }
 }
 
-/// Takes one row and gathers what its step may ask for.
-fn take(tx: &Tx<'_>, worker: WorkerId, id: i64) -> Result<Claimed> {
+/// Takes one row and gathers what its step may ask for; `None` if its key forbids that it runs.
+fn take(tx: &mut Tx<'_>, worker: WorkerId, id: i64) -> Result<Option<Claimed>> {
     let mut sql = tx.sql(include_str!("claim_take.sql"))?;
-    let (mut claimed, inbox_count, round) =
-        sql.query_row((id, worker.0), |row| read(tx, InstanceId(id), row))?;
+    let taken = sql.query_row((id, worker.0, tx.now_us()), |row| read(tx, InstanceId(id), row));
+    let (mut claimed, inbox_count, round) = match taken {
+        Ok(taken) => taken,
+        // A key that counts as taken in `executing` is held by another: that row fails, and it alone.
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+            let mut row = tx.load(InstanceId(id))?.expect("a candidate is there");
+            row.status = Status::Executing;
+            tx.save(&mut row)?;
+            assert_eq!(row.status, Status::Failed, "only a taken key keeps a row from being claimed");
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
     if inbox_count > 0 {
         claimed.inbox = inbox(tx.conn(), claimed.id)?;
     }
     if let Some(round) = round {
         claimed.children = children(tx, claimed.id, round)?;
     }
-    Ok(claimed)
+    Ok(Some(claimed))
 }
 
 fn read(tx: &Tx<'_>, id: InstanceId, row: &SqlRow<'_>) -> rusqlite::Result<(Claimed, u32, Option<u32>)> {

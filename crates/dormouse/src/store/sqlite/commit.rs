@@ -9,8 +9,8 @@ use super::row::{End, Row};
 use super::tx::Tx;
 use crate::store::{Commit, Hold, Receipt};
 use crate::{
-    At, EventKind, InboxSignal, Inserted, Json, NewSignal, Result, SignalId, Spawn, Status, Transition, Wake,
-    When, WorkerId,
+    At, Delivered, EventKind, InboxSignal, Inserted, Json, NewSignal, Result, SignalId, Spawn, Status,
+    Transition, Wake, When, WorkerId,
 };
 
 pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Receipt> {
@@ -25,7 +25,10 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
         super::operate::cancel_row(tx, &mut row)?;
         return Ok(Receipt::Cancelled);
     }
-    row.version = commit.version.unwrap_or(row.version);
+    // A version tells how to read the state, so it changes with it: an end leaves both as they were.
+    if commit.transition.at().is_some() {
+        row.version = commit.version.unwrap_or(row.version);
+    }
     match &commit.transition {
         Transition::Next { at } => return next(tx, row, commit, at),
         Transition::Replay { at, delay, error } => replay(tx, &mut row, at, *delay, error.as_deref())?,
@@ -167,8 +170,14 @@ fn park_on_children(tx: &mut Tx<'_>, row: &mut Row, received: &[SignalId], spawn
     let parentage = Parentage { parent: row.id, round: row.round, on_cancel: spawn.on_cancel };
     let mut inserted = 0_u32;
     for child in &spawn.children {
-        if let Inserted::New(_) = insert(tx, child, Some(parentage))? {
-            inserted += 1;
+        match insert(tx, child, Some(parentage))? {
+            Inserted::New(_) => inserted += 1,
+            // This row is in our hands: what the store counted for it would be lost when we save it.
+            Inserted::Taken { holder, signals } if holder == row.id => {
+                row.inbox +=
+                    signals.iter().filter(|s| matches!(s, Delivered::Accepted { .. })).count() as u32;
+            }
+            Inserted::Taken { .. } => {}
         }
     }
     let barrier = spawn.quorum.unwrap_or(inserted).min(inserted);

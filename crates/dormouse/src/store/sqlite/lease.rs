@@ -66,6 +66,11 @@ pub(super) fn heartbeat(tx: &mut Tx<'_>, worker: WorkerId, lease: Duration) -> R
     Ok(Lease::Held { cancel })
 }
 
+pub(super) fn holds_lease(tx: &Tx<'_>, worker: WorkerId) -> Result<bool> {
+    let mut sql = tx.sql("select 1 from workers where id = ?1 and lease_until >= ?2")?;
+    Ok(sql.exists((worker.0, tx.now_us()))?)
+}
+
 pub(super) fn deregister(tx: &mut Tx<'_>, worker: WorkerId) -> Result<()> {
     tx.sql("update workers set lease_until = 0 where id = ?1")?.execute([worker.0])?;
     Ok(())

@@ -1,0 +1,210 @@
+//! Why an instance is not moving: one test for each sentence.
+
+use std::time::Duration;
+
+use dormouse::store::NewWorker;
+use dormouse::{InstanceId, NewInstance, Spawn, Transition};
+
+use crate::kit::*;
+
+suite![
+    one_that_is_done,
+    one_that_failed_tells_why,
+    one_that_was_cancelled,
+    one_that_runs_tells_where_and_since_when,
+    one_that_runs_and_will_be_cancelled,
+    one_whose_worker_is_gone,
+    one_that_will_be_tried_again_tells_when_and_why,
+    one_that_sleeps_tells_until_when,
+    one_parked_on_signals_names_them,
+    one_parked_on_children_counts_them,
+    one_that_is_paused,
+    one_that_is_parked_and_paused_says_both,
+    one_in_a_paused_queue,
+    one_whose_lane_is_held_names_the_holder,
+    one_without_any_worker,
+    one_whose_machine_nobody_runs,
+    one_whose_version_nobody_runs,
+    one_whose_queue_nobody_serves,
+    one_that_is_next,
+    one_that_waits_its_turn_counts_those_before_it,
+    one_far_back_counts_up_to_a_thousand,
+];
+
+async fn one_that_is_done(kit: Kit) {
+    let id = after(&kit, done()).await;
+    says(&kit, id, "it is done").await;
+}
+
+async fn one_that_failed_tells_why(kit: Kit) {
+    let id = after(&kit, fail("out of stock")).await;
+    says(&kit, id, "it failed: out of stock").await;
+}
+
+async fn one_that_was_cancelled(kit: Kit) {
+    let id = kit.insert(m()).await;
+    kit.client().cancel(id).await.expect("a live instance");
+    says(&kit, id, "it was cancelled").await;
+}
+
+async fn one_that_runs_tells_where_and_since_when(kit: Kit) {
+    let worker = kit.worker("alice").await;
+    let id = kit.insert(m()).await;
+    kit.advance(Duration::from_secs(60));
+    kit.claim_one(worker).await;
+    kit.advance(Duration::from_secs(60));
+    says(&kit, id, r#"its step runs on worker "alice", since 2030-01-01T00:01:00Z"#).await;
+}
+
+async fn one_that_runs_and_will_be_cancelled(kit: Kit) {
+    let worker = kit.worker("alice").await;
+    let id = kit.insert(m()).await;
+    kit.claim_one(worker).await;
+    kit.client().cancel(id).await.expect("a live instance");
+    let since = r#"its step runs on worker "alice", since 2030-01-01T00:00:00Z"#;
+    says(&kit, id, &format!("{since}; it will be cancelled when that ends")).await;
+}
+
+async fn one_whose_worker_is_gone(kit: Kit) {
+    let worker = kit.worker_with_lease("bob", Duration::from_secs(1)).await;
+    let id = kit.insert(m()).await;
+    kit.claim_one(worker).await;
+    kit.advance(Duration::from_secs(2));
+    says(&kit, id, "the worker that ran its step is gone: it will be taken back by the next reaper").await;
+}
+
+async fn one_that_will_be_tried_again_tells_when_and_why(kit: Kit) {
+    let worker = kit.worker("w").await;
+    let id = kit.insert(m()).await;
+    let tried = async |error: Option<&str>| {
+        let claimed = kit.claim_one(worker).await;
+        let (delay, error) = (Duration::from_secs(60), error.map(str::to_owned));
+        kit.commit(worker, commit(&claimed, Transition::Replay { at: at("start"), delay, error })).await;
+    };
+    tried(Some("timed out")).await;
+    let again =
+        |times: &str, at: &str| format!(r#"its step "start" failed {times} and will be tried again at {at}"#);
+    says(&kit, id, &(again("once", "2030-01-01T00:01:00Z") + ": timed out")).await;
+    kit.advance(Duration::from_secs(60));
+    kit.due().await;
+    tried(None).await;
+    says(&kit, id, &(again("2 times", "2030-01-01T00:02:00Z") + ": no error was noted")).await;
+}
+
+async fn one_that_sleeps_tells_until_when(kit: Kit) {
+    let id = after(&kit, sleep("start", Duration::from_secs(60))).await;
+    says(&kit, id, "it sleeps until 2030-01-01T00:01:00Z").await;
+}
+
+async fn one_parked_on_signals_names_them(kit: Kit) {
+    let id = after(&kit, wait_for(&["paid"], "start")).await;
+    says(&kit, id, r#"it is parked on the signal "paid""#).await;
+    let id = after(&kit, wait_until(&["paid", "gone"], "start", Duration::from_secs(60))).await;
+    says(&kit, id, r#"it is parked on the signals "gone" or "paid" until 2030-01-01T00:01:00Z"#).await;
+}
+
+async fn one_parked_on_children_counts_them(kit: Kit) {
+    let children = || vec![NewInstance::named("c", 1, at("start")); 2];
+    let id = after(&kit, Transition::Spawn(spawn(children(), "start"))).await;
+    says(&kit, id, "it is parked on its children: 2 still to end").await;
+    let timeout = Some(Duration::from_secs(60).into());
+    let id = after(&kit, Transition::Spawn(Spawn { timeout, ..spawn(children(), "start") })).await;
+    says(&kit, id, "it is parked on its children: 2 still to end until 2030-01-01T00:01:00Z").await;
+}
+
+async fn one_that_is_paused(kit: Kit) {
+    let id = kit.insert(m()).await;
+    kit.client().pause(id).await.expect("a live instance");
+    says(&kit, id, "it is paused; resume it to let it run").await;
+}
+
+async fn one_that_is_parked_and_paused_says_both(kit: Kit) {
+    let id = after(&kit, wait_for(&["paid"], "start")).await;
+    kit.client().pause(id).await.expect("a live instance");
+    let brake = "it is paused, so it will not run even then until it is resumed";
+    says(&kit, id, &format!(r#"it is parked on the signal "paid"; {brake}"#)).await;
+}
+
+async fn one_in_a_paused_queue(kit: Kit) {
+    let id = kit.insert(m()).await;
+    kit.client().pause_queue("default").await.expect("a brake");
+    says(&kit, id, r#"its queue "default" is paused; resume the queue to let it run"#).await;
+}
+
+async fn one_whose_lane_is_held_names_the_holder(kit: Kit) {
+    let holder = kit.insert(m().lane("l")).await;
+    let id = kit.insert(m().lane("l")).await;
+    says(&kit, id, &format!(r#"its lane "l" is held by instance {holder}"#)).await;
+}
+
+async fn one_without_any_worker(kit: Kit) {
+    kit.worker_with_lease("bob", Duration::from_secs(1)).await;
+    let id = kit.insert(m()).await;
+    kit.advance(Duration::from_secs(2));
+    says(&kit, id, "it could run, but no worker is live").await;
+}
+
+async fn one_whose_machine_nobody_runs(kit: Kit) {
+    serving(&kit, "default", "n", 1).await;
+    let id = kit.insert(m()).await;
+    says(&kit, id, r#"no live worker runs machine "m""#).await;
+}
+
+async fn one_whose_version_nobody_runs(kit: Kit) {
+    serving(&kit, "default", "m", 2).await;
+    let id = kit.insert(m()).await;
+    says(&kit, id, r#"no live worker runs version 1 of machine "m""#).await;
+}
+
+async fn one_whose_queue_nobody_serves(kit: Kit) {
+    serving(&kit, "other", "m", 1).await;
+    let id = kit.insert(m()).await;
+    says(&kit, id, r#"no live worker that runs it serves its queue "default""#).await;
+}
+
+async fn one_that_is_next(kit: Kit) {
+    kit.worker("w").await;
+    let id = kit.insert(m()).await;
+    kit.insert(m()).await;
+    says(&kit, id, "it is next in its queue and will be claimed at once").await;
+}
+
+async fn one_that_waits_its_turn_counts_those_before_it(kit: Kit) {
+    kit.worker("w").await;
+    kit.insert_many(vec![m(), m(), m().priority(1), m().queue("other")]).await;
+    let id = kit.insert(m()).await;
+    says(&kit, id, r#"it waits its turn: 2 before it in queue "default""#).await;
+}
+
+async fn one_far_back_counts_up_to_a_thousand(kit: Kit) {
+    kit.worker("w").await;
+    kit.insert_many(vec![m(); 1100]).await;
+    let id = kit.insert(m()).await;
+    says(&kit, id, r#"it waits its turn: 1,000 or more go before it in queue "default""#).await;
+}
+
+/// A new instance whose first step has this outcome.
+async fn after(kit: &Kit, outcome: Transition) -> InstanceId {
+    let worker = kit.worker("w").await;
+    let id = kit.insert(m()).await;
+    let claimed = kit.claim_one(worker).await;
+    kit.commit(worker, commit(&claimed, outcome)).await;
+    id
+}
+
+async fn serving(kit: &Kit, queue: &str, machine: &str, version: u32) {
+    let worker = NewWorker {
+        name: "w".to_owned(),
+        host: "here".to_owned(),
+        pid: std::process::id(),
+        lease: Duration::from_secs(60),
+        queues: vec![queue.to_owned()],
+        machines: vec![(machine.to_owned(), version)],
+    };
+    kit.store.register(worker).await.expect("a worker registers");
+}
+
+async fn says(kit: &Kit, id: InstanceId, told: &str) {
+    let explained = kit.client().explain(id).await.expect("an instance");
+    assert_eq!(explained, format!("instance {id} (m at \"start\"): {told}"));
+}
