@@ -79,10 +79,8 @@ impl Backlog<'_> {
 
 /// Takes one row and gathers what its step may ask for; `None` if its key forbids that it runs.
 fn take(tx: &mut Tx<'_>, worker: WorkerId, id: i64) -> Result<Option<Claimed>> {
-    let mut sql = tx.sql(include_str!("claim_take.sql"))?;
-    let taken = sql.query_row((id, worker.0, tx.now_us()), |row| read(tx, InstanceId(id), row));
-    let (mut claimed, inbox_count, round) = match taken {
-        Ok(taken) => taken,
+    match tx.sql(include_str!("claim_take.sql"))?.execute((id, worker.0, tx.now_us())) {
+        Ok(_) => {}
         // A key that counts as taken in `executing` is held by another: that row fails, and it alone.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
             let mut row = tx.load(InstanceId(id))?.expect("a candidate is there");
@@ -92,7 +90,9 @@ fn take(tx: &mut Tx<'_>, worker: WorkerId, id: i64) -> Result<Option<Claimed>> {
             return Ok(None);
         }
         Err(error) => return Err(error.into()),
-    };
+    }
+    let mut sql = tx.sql(include_str!("claim_read.sql"))?;
+    let (mut claimed, inbox_count, round) = sql.query_row([id], |row| read(tx, InstanceId(id), row))?;
     if inbox_count > 0 {
         claimed.inbox = inbox(tx.conn(), claimed.id)?;
     }

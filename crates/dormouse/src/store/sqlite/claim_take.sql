@@ -1,4 +1,2 @@
 -- Takes one row. The writer's transaction guarantees that it is still runnable.
 update instances set status = 'executing', worker = ?2, changed_at = ?3 where id = ?1
-returning namespace, machine, version, step, seq, attempt, wake, awaits, inbox, barrier, round,
-    keeps_history, key, state

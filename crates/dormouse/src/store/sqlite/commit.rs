@@ -58,23 +58,17 @@ fn run_ahead(tx: &Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Option<Re
         return Ok(None);
     }
     let (step, state) = (&*at.step, at.state.as_str());
-    let inbox_count: Option<u32> = tx
-        .sql(include_str!("commit_next.sql"))?
-        .query_row(params![commit.id.0, commit.seq, worker.0, step, state, tx.now_us()], |row| row.get(0))
-        .optional()?;
-    let Some(inbox_count) = inbox_count else { return Ok(None) };
+    let mut update = tx.sql(include_str!("commit_next.sql"))?;
+    if update.execute(params![commit.id.0, commit.seq, worker.0, step, state, tx.now_us()])? == 0 {
+        return Ok(None);
+    }
     let seq = commit.seq + 1;
     if commit.keeps_history {
         let kind = EventKind::StepCompleted.as_str();
         let mut record = tx.sql(include_str!("record.sql"))?;
         record.execute(params![commit.id.0, seq, kind, step, tx.now_us(), None::<&str>, state])?;
     }
-    held(tx, commit, seq, inbox_count).map(Some)
-}
-
-fn held(tx: &Tx<'_>, commit: &Commit, seq: u64, inbox_count: u32) -> Result<Receipt> {
-    let inbox = if inbox_count > 0 { inbox(tx.conn(), commit.id)? } else { Vec::new() };
-    Ok(Receipt::Held { seq, inbox, now: tx.now() })
+    Ok(Some(Receipt::Held { seq, inbox: Vec::new(), now: tx.now() }))
 }
 
 fn next(tx: &mut Tx<'_>, mut row: Row, commit: &Commit, at: &At) -> Result<Receipt> {
@@ -84,7 +78,8 @@ fn next(tx: &mut Tx<'_>, mut row: Row, commit: &Commit, at: &At) -> Result<Recei
     tx.record(&mut row, EventKind::StepCompleted, consumed)?;
     if commit.hold == Hold::Keep && !row.paused {
         tx.save(&mut row)?;
-        return held(tx, commit, row.seq, row.inbox);
+        let inbox = if row.inbox > 0 { inbox(tx.conn(), row.id)? } else { Vec::new() };
+        return Ok(Receipt::Held { seq: row.seq, inbox, now: tx.now() });
     }
     // In a lane it keeps its place: those behind it are meant to come after it.
     let place = if row.lane.is_some() { row.runnable_at } else { tx.now_us() };

@@ -1,6 +1,6 @@
 //! Delivering signals: store the row, then wake whoever is parked on its name.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 use serde::Serialize;
 
 use super::row::Row;
@@ -19,14 +19,18 @@ pub(super) fn deliver_to(tx: &mut Tx<'_>, id: InstanceId, signal: &NewSignal) ->
     let Some(mut row) = tx.load(id)?.filter(|row| !row.status.is_terminal()) else {
         return Ok(Delivered::NoTarget);
     };
-    let stored: Option<i64> = tx
-        .sql(include_str!("deliver.sql"))?
-        .query_row(
-            params![id.0, signal.name, signal.dedup_key, tx.now_us(), signal.payload.as_str()],
-            |row| row.get(0),
-        )
-        .optional()?;
-    let Some(stored) = stored.map(SignalId) else { return Ok(Delivered::Duplicate) };
+    let (payload, dedup_key) = (signal.payload.as_str(), &signal.dedup_key);
+    let stored = tx.sql(include_str!("deliver.sql"))?.execute(params![
+        id.0,
+        signal.name,
+        dedup_key,
+        tx.now_us(),
+        payload
+    ])?;
+    if stored == 0 {
+        return Ok(Delivered::Duplicate);
+    }
+    let stored = SignalId(tx.conn().last_insert_rowid());
     row.inbox += 1;
     let woke = row.status == Status::AwaitingSignal && row.awaited_names().contains(&signal.name);
     if woke {

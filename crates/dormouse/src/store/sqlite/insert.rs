@@ -1,6 +1,6 @@
 //! Inserting instances, alone or as children.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
 use super::deliver::deliver_to;
 use super::tx::Tx;
@@ -25,34 +25,31 @@ pub(super) fn insert(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<Paren
         _ => false,
     };
     let keeps_history = new.history.unwrap_or_default() == History::On;
-    let id: Option<i64> = tx
-        .sql(include_str!("insert.sql"))?
-        .query_row(
-            params![
-                new.namespace,
-                new.machine,
-                new.version,
-                status.as_str(),
-                new.at.step,
-                new.queue,
-                new.priority,
-                tx.now_us(),
-                wake_at.map(jiff::Timestamp::as_microsecond),
-                0,
-                parentage.map(|p| p.parent.0),
-                parentage.map(|p| p.round),
-                parentage.is_some_and(|p| p.on_cancel == Children::Cancel),
-                new.lane,
-                blocked,
-                keeps_history,
-                new.key,
-                scope_text(&new.key_scope),
-                new.at.state.as_str(),
-            ],
-            |row| row.get(0),
-        )
-        .optional()?;
-    let Some(id) = id.map(InstanceId) else { return taken(tx, new) };
+    let inserted = tx.sql(include_str!("insert.sql"))?.execute(params![
+        new.namespace,
+        new.machine,
+        new.version,
+        status.as_str(),
+        new.at.step,
+        new.queue,
+        new.priority,
+        tx.now_us(),
+        wake_at.map(jiff::Timestamp::as_microsecond),
+        0,
+        parentage.map(|p| p.parent.0),
+        parentage.map(|p| p.round),
+        parentage.is_some_and(|p| p.on_cancel == Children::Cancel),
+        new.lane,
+        blocked,
+        keeps_history,
+        new.key,
+        scope_text(&new.key_scope),
+        new.at.state.as_str(),
+    ])?;
+    if inserted == 0 {
+        return taken(tx, new);
+    }
+    let id = InstanceId(tx.conn().last_insert_rowid());
     if keeps_history {
         let forked = new.forked_from.map(|(from, seq)| format!(r#"{{"forked_from":{from},"seq":{seq}}}"#));
         tx.sql(include_str!("record.sql"))?.execute(params![

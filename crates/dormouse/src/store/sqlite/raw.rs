@@ -28,7 +28,8 @@ pub fn raw_steps_per_s(path: &Path, steps: u64) -> Result<f64> {
         for _ in 0..BATCH {
             let (id, seq) = ((step % INSTANCES) as i64 + 1, step / INSTANCES + 1);
             let state = r#"{"left":19}"#;
-            update.query_row(params![id, seq, 1, "Count", state, step], |row| row.get::<_, i64>(0))?;
+            let updated = update.execute(params![id, seq, 1, "Count", state, step])?;
+            assert_eq!(updated, 1, "the limit is measured on updates that happen");
             record.execute(params![id, seq + 1, "step.completed", "Count", step, None::<&str>, state])?;
             step += 1;
         }

@@ -180,9 +180,11 @@ impl Tx<'_> {
 
     /// Takes one ended child off a barrier; the last one wakes the parent.
     fn join(&mut self, parent: InstanceId, round: u32) -> Result<()> {
-        let barrier: Option<i64> =
-            self.sql(include_str!("join.sql"))?.query_row((parent.0, round), |row| row.get(0)).optional()?;
-        let Some(barrier) = barrier else { return Ok(()) };
+        if self.sql(include_str!("join.sql"))?.execute((parent.0, round))? == 0 {
+            return Ok(());
+        }
+        let mut barrier = self.sql("select barrier from instances where id = ?1")?;
+        let barrier: i64 = barrier.query_row([parent.0], |row| row.get(0))?;
         assert!(barrier >= 0, "the barrier of {parent} fell below zero");
         if barrier > 0 {
             return Ok(());
