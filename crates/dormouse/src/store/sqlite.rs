@@ -29,7 +29,7 @@ use std::time::Duration;
 pub use self::raw::raw_steps_per_s;
 use self::readers::Readers;
 use self::tx::Tx;
-use self::writer::Writer;
+use self::writer::{Sync, Writer};
 use crate::poke::Hub;
 use crate::store::{
     Brake, Cancel, Claim, Claimed, Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease,
@@ -77,21 +77,21 @@ impl SqliteStore {
         self.writer.fsyncs()
     }
 
-    /// Runs a write in the writer's next group. It may run twice: if another write of the group fails,
-    /// the group is rolled back and each of its writes is run alone.
+    /// Runs a write in the writer's next group, and answers when it is on disk. It may run twice: if another
+    /// write of the group fails, the group is rolled back and each of its writes is run alone.
     fn write<T: Send + 'static>(
         &self,
         verb: impl FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
     ) -> Reply<'_, Written<T>> {
-        Box::pin(self.writer.write(verb))
+        Box::pin(self.writer.write(Sync::Full, verb))
     }
 
-    /// Like [`Self::write`], for verbs that make nothing possible elsewhere.
-    fn write_quietly<T: Send + 'static>(
+    /// Like [`Self::write`], but without a wait for the disk of its own.
+    fn sweep<T: Send + 'static>(
         &self,
         verb: impl FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
-    ) -> Reply<'_, T> {
-        Box::pin(async move { Ok(self.writer.write(verb).await?.value) })
+    ) -> Reply<'_, Written<T>> {
+        Box::pin(self.writer.write(Sync::Later, verb))
     }
 
     /// Runs a query on a reader; in memory, where there is but one connection, on the writer.
@@ -101,7 +101,7 @@ impl SqliteStore {
     ) -> Reply<'_, T> {
         match &self.readers {
             Some(readers) => Box::pin(readers.read(query)),
-            None => self.write_quietly(move |tx| query(tx.conn())),
+            None => quiet(self.sweep(move |tx| query(tx.conn()))),
         }
     }
 }
@@ -128,7 +128,7 @@ impl Store for SqliteStore {
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
-        self.write_quietly(move |tx| claim::claim(tx, &claim))
+        quiet(self.sweep(move |tx| claim::claim(tx, &claim)))
     }
 
     fn commit(&self, worker: WorkerId, batch: Vec<Commit>) -> Reply<'_, Written<Vec<Receipt>>> {
@@ -136,27 +136,27 @@ impl Store for SqliteStore {
     }
 
     fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>> {
-        self.write(move |tx| due::due(tx, rows_max))
+        self.sweep(move |tx| due::due(tx, rows_max))
     }
 
     fn register(&self, worker: NewWorker) -> Reply<'_, WorkerId> {
-        self.write_quietly(move |tx| lease::register(tx, &worker))
+        quiet(self.write(move |tx| lease::register(tx, &worker)))
     }
 
     fn heartbeat(&self, worker: WorkerId, lease: Duration) -> Reply<'_, Lease> {
-        self.write_quietly(move |tx| lease::heartbeat(tx, worker, lease))
+        quiet(self.sweep(move |tx| lease::heartbeat(tx, worker, lease)))
     }
 
     fn deregister(&self, worker: WorkerId) -> Reply<'_, ()> {
-        self.write_quietly(move |tx| lease::deregister(tx, worker))
+        quiet(self.write(move |tx| lease::deregister(tx, worker)))
     }
 
     fn reap(&self, rows_max: usize) -> Reply<'_, Written<usize>> {
-        self.write(move |tx| lease::reap(tx, rows_max))
+        self.sweep(move |tx| lease::reap(tx, rows_max))
     }
 
     fn collect(&self, collect: Collect) -> Reply<'_, Collected> {
-        self.write_quietly(move |tx| collect::collect(tx, collect))
+        quiet(self.sweep(move |tx| collect::collect(tx, collect)))
     }
 
     fn cancel(&self, namespace: String, target: Target) -> Reply<'_, Written<Cancel>> {
@@ -199,6 +199,11 @@ impl Store for SqliteStore {
     fn stats(&self) -> Reply<'_, Stats> {
         self.read(query::stats)
     }
+}
+
+/// The answer alone, of a verb that makes nothing possible elsewhere.
+fn quiet<'a, T: Send + 'a>(written: Reply<'a, Written<T>>) -> Reply<'a, T> {
+    Box::pin(async move { Ok(written.await?.value) })
 }
 
 /// Runs blocking work off the async threads.

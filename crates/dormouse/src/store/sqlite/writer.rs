@@ -17,6 +17,16 @@ const GROUP_MAX: usize = 1024;
 /// The WAL is copied into the database when it holds this many pages.
 const CHECKPOINT_PAGES: i64 = 4000;
 
+/// Whether a write's answer waits for the disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sync {
+    /// Its caller may rely on it through a power loss.
+    Full,
+    /// Losing it to a power loss, and only to that, means that it had not happened yet: a claim, a heartbeat,
+    /// a sweep. The next full write takes it along.
+    Later,
+}
+
 /// A handle on the writer thread, which ends when the last handle is dropped.
 pub(super) struct Writer {
     jobs: mpsc::Sender<Box<dyn Job>>,
@@ -38,10 +48,11 @@ impl Writer {
     /// Runs a verb in the next group, and answers once that is on disk.
     pub(super) async fn write<T: Send + 'static>(
         &self,
+        sync: Sync,
         verb: impl FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
     ) -> Result<Written<T>> {
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(Asked { verb, answer: None, reply });
+        let job = Box::new(Asked { verb, sync, answer: None, reply });
         self.jobs.send(job).await.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
@@ -53,12 +64,14 @@ impl Writer {
 
 /// A write that can be run, perhaps more than once, and answered after the commit.
 trait Job: Send {
+    fn sync(&self) -> Sync;
     fn run(&mut self, conn: &Connection, clock: &dyn Clock) -> Result<()>;
     fn answer(self: Box<Self>, committed: Result<()>);
 }
 
 struct Asked<V, T> {
     verb: V,
+    sync: Sync,
     answer: Option<Result<Written<T>>>,
     reply: oneshot::Sender<Result<Written<T>>>,
 }
@@ -68,6 +81,10 @@ where
     V: FnMut(&mut Tx<'_>) -> Result<T> + Send,
     T: Send,
 {
+    fn sync(&self) -> Sync {
+        self.sync
+    }
+
     fn run(&mut self, conn: &Connection, clock: &dyn Clock) -> Result<()> {
         let changes_before = conn.total_changes();
         let mut tx = Tx::new(conn, clock.now());
@@ -126,6 +143,8 @@ fn write_once(
     group: &mut [Box<dyn Job>],
     fsyncs: &AtomicU64,
 ) -> Result<()> {
+    let sync = if group.iter().any(|job| job.sync() == Sync::Full) { Sync::Full } else { Sync::Later };
+    set_sync(conn, sync)?;
     conn.prepare_cached("begin immediate")?.execute([])?;
     let changes_before = conn.total_changes();
     let written = group
@@ -135,7 +154,7 @@ fn write_once(
     match written {
         Ok(_) => {
             // A transaction that changed nothing writes nothing.
-            let synced = conn.total_changes() > changes_before;
+            let synced = sync == Sync::Full && conn.total_changes() > changes_before;
             fsyncs.fetch_add(u64::from(synced), Ordering::Relaxed);
             Ok(())
         }
@@ -147,6 +166,16 @@ fn write_once(
             Err(error)
         }
     }
+}
+
+/// In WAL mode, FULL syncs the log at every commit, and NORMAL leaves that to the next one that does.
+fn set_sync(conn: &Connection, sync: Sync) -> Result<()> {
+    let pragma = match sync {
+        Sync::Full => "pragma synchronous = full",
+        Sync::Later => "pragma synchronous = normal",
+    };
+    conn.prepare_cached(pragma)?.execute([])?;
+    Ok(())
 }
 
 /// Copies the WAL into the database once it is long, so that it can start over.
