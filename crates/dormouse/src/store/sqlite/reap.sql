@@ -1,4 +1,5 @@
--- Claims of workers whose lease is over, by instances_claimed.
-select i.id from workers w join instances i on i.worker = w.id
+-- Claims of workers whose lease is over, by instances_claimed. The cross join keeps the few workers outside:
+-- left to itself, SQLite walks every claim there is and asks for each whether its worker lives.
+select i.id from workers w cross join instances i on i.worker = w.id
 where w.lease_until < ?1 and i.worker is not null
 limit ?2
