@@ -1,4 +1,5 @@
 -- Who is parked on a name, by instances_awaiting: hops over the distinct sets, then walks those that hold it.
+-- The cross join keeps that order: left to itself, SQLite walks every parked row before it looks into its set.
 with recursive sets (awaits) as (
     select min(awaits) from instances where status = 'awaiting_signal'
     union all
@@ -6,9 +7,9 @@ with recursive sets (awaits) as (
     from sets where sets.awaits is not null
 )
 select i.* from sets
-join json_each(sets.awaits) name on name.value = :awaiting
-join instances i on i.awaits = sets.awaits and i.status = 'awaiting_signal'
-where (:after is null or i.id < :after)
+cross join instances i indexed by instances_awaiting on i.awaits = sets.awaits and i.status = 'awaiting_signal'
+where :awaiting in (select value from json_each(sets.awaits))
+    and (:after is null or i.id < :after)
     and (:namespace is null or i.namespace = :namespace) and (:machine is null or i.machine = :machine)
     and (:queue is null or i.queue = :queue)
     and (:created_from is null or i.created_at >= :created_from)
