@@ -1,0 +1,226 @@
+//! What the hot statements of the SQLite store cost: their plans, and the work they do on a crowded table.
+
+use rusqlite::{Connection, Params, StatementStatus, named_params};
+
+const SCHEMA: &str = include_str!("../src/store/sqlite/migrations/0001_init.sql");
+const CLAIM: &str = include_str!("../src/store/sqlite/claim.sql");
+const CLAIM_NAMESPACE: &str = include_str!("../src/store/sqlite/claim_namespace.sql");
+const CLAIM_TAKE: &str = include_str!("../src/store/sqlite/claim_take.sql");
+const CLAIM_CHILDREN: &str = include_str!("../src/store/sqlite/claim_children.sql");
+const COLLECT: &str = include_str!("../src/store/sqlite/collect.sql");
+const COMMIT_NEXT: &str = include_str!("../src/store/sqlite/commit_next.sql");
+const DUE: &str = include_str!("../src/store/sqlite/due.sql");
+const DUE_NEXT: &str = include_str!("../src/store/sqlite/due_next.sql");
+const FIND_KEY: &str = include_str!("../src/store/sqlite/find_key.sql");
+const INBOX: &str = include_str!("../src/store/sqlite/inbox.sql");
+const JOIN: &str = include_str!("../src/store/sqlite/join.sql");
+const KEY_HOLDER: &str = include_str!("../src/store/sqlite/key_holder.sql");
+const LANE_HOLDER: &str = include_str!("../src/store/sqlite/lane_holder.sql");
+const LANE_NEXT: &str = include_str!("../src/store/sqlite/lane_next.sql");
+const LIST_AWAITING: &str = include_str!("../src/store/sqlite/list_awaiting.sql");
+const REAP: &str = include_str!("../src/store/sqlite/reap.sql");
+
+/// Rows of each kind that cannot run now.
+const CROWD: u32 = 100_000;
+
+#[test]
+fn every_hot_statement_uses_its_index_and_neither_scans_nor_sorts() {
+    let conn = database();
+    for (sql, index) in [
+        (CLAIM, "instances_claim"),
+        (CLAIM_NAMESPACE, "instances_claim"),
+        (CLAIM_CHILDREN, "instances_parent"),
+        (COLLECT, "instances_ended"),
+        (DUE, "instances_due"),
+        (DUE_NEXT, "instances_due"),
+        (INBOX, "signals_inbox"),
+        (KEY_HOLDER, "instances_key_guard"),
+        (LANE_HOLDER, "instances_lane"),
+        (LANE_NEXT, "instances_lane"),
+    ] {
+        let plan = plan(&conn, sql);
+        assert!(plan.contains(index), "{sql}\ndoes not use {index}:\n{plan}");
+        walks_no_table(sql, &plan);
+        assert!(!plan.contains("TEMP B-TREE"), "{sql}\nsorts:\n{plan}");
+        assert!(sql.contains(index), "its header names its index:\n{sql}");
+    }
+}
+
+#[test]
+fn a_row_that_is_known_by_its_id_is_found_by_it() {
+    let conn = database();
+    for sql in [COMMIT_NEXT, CLAIM_TAKE, JOIN] {
+        let plan = plan(&conn, sql);
+        assert_eq!(plan, "SEARCH instances USING INTEGER PRIMARY KEY (rowid=?)", "{sql}");
+    }
+}
+
+#[test]
+fn the_reaper_walks_the_workers_and_then_only_what_they_hold() {
+    let conn = database();
+    let plan = plan(&conn, REAP);
+    assert!(plan.contains("instances_claimed (worker=?)"), "{plan}");
+    walks_no_table(REAP, &plan);
+}
+
+#[test]
+fn who_waits_for_a_signal_is_found_by_hops_over_the_distinct_sets() {
+    let conn = database();
+    let plan = plan(&conn, LIST_AWAITING);
+    walks_no_table(LIST_AWAITING, &plan);
+    let place = |line: &str| plan.find(line).unwrap_or_else(|| panic!("no {line:?} in\n{plan}"));
+    let rows = place("SEARCH i USING INDEX instances_awaiting (awaits=?)");
+    assert!(
+        place("SCAN json_each VIRTUAL TABLE") < rows,
+        "it looks into a set before it walks its rows:\n{plan}"
+    );
+    place("SEARCH instances USING COVERING INDEX instances_awaiting (awaits>?)");
+}
+
+#[test]
+fn who_waits_for_something_else_costs_nothing() {
+    let (empty, crowded) = (database(), database());
+    for (conn, others) in [(&empty, 1), (&crowded, CROWD)] {
+        insert(conn, "'awaiting_signal'", 3, r#"awaits => '["go"]'"#);
+        insert(conn, "'awaiting_signal'", others, r#"awaits => '["other"]'"#);
+    }
+    let none = None::<i64>;
+    let asked = named_params! {
+        ":awaiting": "go", ":after": none, ":namespace": none, ":machine": none, ":queue": none,
+        ":created_from": none, ":created_before": none, ":limit": 10,
+    };
+    costs_the_same(&empty, &crowded, LIST_AWAITING, asked);
+}
+
+#[test]
+fn a_key_is_found_among_those_that_had_it() {
+    let conn = database();
+    let plan = plan(&conn, FIND_KEY);
+    assert!(plan.contains("instances_key (namespace=? AND key=?)"), "{plan}");
+}
+
+#[test]
+fn what_cannot_run_now_costs_a_claim_nothing() {
+    let (empty, crowded) = (database(), crowded());
+    for conn in [&empty, &crowded] {
+        insert(conn, "'runnable'", 1, "machine => 'm'");
+    }
+    let claim = ("default", "m", 1, "default", 10);
+    costs_the_same(&empty, &crowded, CLAIM, claim);
+    costs_the_same(&empty, &crowded, CLAIM_NAMESPACE, ("default", "m", 1, ""));
+}
+
+#[test]
+fn a_crowd_costs_the_clock_the_reaper_and_the_lanes_nothing() {
+    let (empty, crowded) = (database(), crowded());
+    for conn in [&empty, &crowded] {
+        insert(conn, "'scheduled'", 1, "wake_at => 5");
+        insert(conn, "'runnable'", 2, "lane => 'quiet', blocked => 1");
+        insert(conn, "'executing'", 1, "lane => 'quiet', worker => 7");
+        insert(conn, "'done'", 1, "ended_at => 5");
+        conn.execute_batch(
+            "insert into workers (id, name, host, pid, started_at, lease_until, queues, machines)
+             values (7, 'gone', '', 0, 0, 0, '[]', '[]')",
+        )
+        .expect("a worker");
+    }
+    costs_the_same(&empty, &crowded, DUE, (10, 1));
+    costs_the_same(&empty, &crowded, DUE_NEXT, ());
+    costs_the_same(&empty, &crowded, LANE_NEXT, ("default", "quiet"));
+    costs_the_same(&empty, &crowded, LANE_HOLDER, ("default", "quiet", 0));
+    costs_the_same(&empty, &crowded, REAP, (10, 1));
+    costs_the_same(&empty, &crowded, COLLECT, (10, 1));
+}
+
+#[test]
+fn a_long_line_behind_one_lane_costs_neither_the_lane_nor_a_claim() {
+    let (short, long) = (database(), database());
+    for (conn, in_line) in [(&short, 1), (&long, 5000)] {
+        insert(conn, "'executing'", 1, "lane => 'hot', worker => 1");
+        insert(conn, "'runnable'", in_line, "lane => 'hot', blocked => 1");
+        insert(conn, "'runnable'", 1, "machine => 'm'");
+    }
+    costs_the_same(&short, &long, CLAIM, ("default", "m", 1, "default", 10));
+    costs_the_same(&short, &long, LANE_NEXT, ("default", "hot"));
+    costs_the_same(&short, &long, LANE_HOLDER, ("default", "hot", 0));
+}
+
+fn database() -> Connection {
+    let conn = Connection::open_in_memory().expect("a database in memory");
+    conn.execute_batch(SCHEMA).expect("the schema");
+    conn
+}
+
+/// A table full of rows of every kind that a claim of machine `m` must not meet.
+fn crowded() -> Connection {
+    let conn = database();
+    insert(&conn, "'scheduled'", CROWD, "machine => 'm', priority => -9, wake_at => 1000000");
+    insert(&conn, "'runnable'", CROWD, "machine => 'm', priority => -9, lane => 'hot', blocked => 1");
+    insert(&conn, "'runnable'", CROWD, "machine => 'm', priority => -9, paused => 1");
+    insert(&conn, "'runnable'", CROWD, "machine => 'unknown', priority => -9");
+    insert(&conn, "'executing'", CROWD, "machine => 'm', priority => -9, worker => 1");
+    insert(&conn, "'done'", CROWD, "machine => 'm', priority => -9, ended_at => 1000000");
+    conn
+}
+
+/// Inserts rows in a status, with some columns set: `name => value, …`.
+fn insert(conn: &Connection, status: &str, rows: u32, columns: &str) {
+    let mut names =
+        "namespace, version, status, step, seq, queue, runnable_at, created_at, changed_at, state".to_owned();
+    let mut values = format!("'default', 1, {status}, 'start', 1, 'default', value, 0, 0, 'null'");
+    for (column, default) in [("machine", "'other'"), ("priority", "0")] {
+        if !columns.contains(column) {
+            names += &format!(", {column}");
+            values += &format!(", {default}");
+        }
+    }
+    for (name, value) in columns.split(", ").filter_map(|column| column.split_once(" => ")) {
+        names += &format!(", {name}");
+        values += &format!(", {value}");
+    }
+    let sql = format!(
+        "with recursive numbers (value) as (values (1) union all select value + 1 from numbers where value < {rows})
+         insert into instances ({names}) select {values} from numbers"
+    );
+    conn.execute(&sql, []).expect("rows");
+}
+
+fn plan(conn: &Connection, sql: &str) -> String {
+    let mut explain = conn.prepare(&format!("explain query plan {sql}")).expect("a valid statement");
+    let mut rows = explain.raw_query();
+    let mut plan = Vec::new();
+    while let Some(row) = rows.next().expect("a plan") {
+        plan.push(row.get::<_, String>(3).expect("a line"));
+    }
+    plan.join("\n")
+}
+
+/// A scan of `instances`, under its name or an alias, by no index at all.
+fn walks_no_table(sql: &str, plan: &str) {
+    for line in plan.lines() {
+        for name in ["instances", "i", "p"] {
+            assert_ne!(line, format!("SCAN {name}"), "{sql}\nwalks the table:\n{plan}");
+        }
+    }
+}
+
+/// Runs a statement to its end on both, and compares how many instructions that took.
+fn costs_the_same<P: Params + Clone>(small: &Connection, large: &Connection, sql: &str, params: P) {
+    let (small_steps, small_rows) = steps(small, sql, params.clone());
+    let (large_steps, large_rows) = steps(large, sql, params);
+    assert_eq!(small_rows, large_rows, "{sql}\nfinds something else");
+    assert!(small_rows > 0, "{sql}\nfinds nothing, which proves nothing");
+    let (low, high) = (small_steps * 8 / 10, small_steps * 12 / 10);
+    assert!((low..=high).contains(&large_steps), "{sql}\ntook {small_steps} and then {large_steps} steps");
+}
+
+fn steps<P: Params>(conn: &Connection, sql: &str, params: P) -> (i32, usize) {
+    let mut statement = conn.prepare(sql).expect("a valid statement");
+    let mut rows = statement.query(params).expect("a query");
+    let mut count = 0;
+    while rows.next().expect("a row").is_some() {
+        count += 1;
+    }
+    drop(rows);
+    (statement.get_status(StatementStatus::VmStep), count)
+}
