@@ -190,14 +190,17 @@ impl TestEngine {
             return Ok(true);
         }
         let mut filter = Filter { status: Some(Status::Runnable), limit: 1000, ..Filter::default() };
+        let mut listed = 0;
         loop {
             let page = self.store.list(filter.clone()).await?;
             if page.instances.iter().any(|instance| self.can_run(instance, stats)) {
                 return Ok(false);
             }
+            listed += page.instances.len() as u64;
             match page.next {
                 Some(next) => filter.after = Some(next),
-                None => return Ok(true),
+                // One that was counted and is not listed was claimed in between.
+                None => return Ok(listed == stats.count(Status::Runnable)),
             }
         }
     }
@@ -253,5 +256,38 @@ fn tally(stats: &Stats) -> Tally {
         done: stats.count(Status::Done),
         failed: stats.count(Status::Failed),
         cancelled: stats.count(Status::Cancelled),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    struct Once;
+
+    #[derive(Serialize, Deserialize)]
+    enum Only {
+        Step,
+    }
+
+    impl Machine for Once {
+        const NAME: &'static str = "once";
+        type State = Only;
+        type Output = ();
+
+        async fn step(&self, _state: Only, _cx: &Context) -> StepResult<Self> {
+            tokio::task::yield_now().await;
+            Ok(Outcome::done(()))
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_row_that_is_claimed_while_the_drain_looks_is_not_at_rest() {
+        let test = TestEngine::start(|engine| engine.machine(Once)).await.expect("it starts");
+        for started in 1..=1000 {
+            test.client().start::<Once>(Only::Step).await.expect("a start");
+            assert_eq!(test.drain().await.expect("a tally"), Tally { done: started, ..Tally::default() });
+        }
     }
 }
