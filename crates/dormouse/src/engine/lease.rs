@@ -78,26 +78,26 @@ pub(super) async fn pass_on_cancels(shared: Arc<Shared>) {
     }
 }
 
-/// The instances whose steps run here.
+/// The instances whose steps run here, each with the `seq` at which it was claimed.
 #[derive(Default)]
 pub(super) struct Running {
-    tokens: Mutex<HashMap<InstanceId, CancellationToken>>,
+    tokens: Mutex<HashMap<InstanceId, (u64, CancellationToken)>>,
 }
 
 impl Running {
     /// Registers a running instance until the guard is dropped.
-    pub(super) fn add(&self, id: InstanceId, cancel: CancellationToken) -> RunningGuard<'_> {
-        self.lock().insert(id, cancel);
-        RunningGuard { running: self, id }
+    pub(super) fn add(&self, id: InstanceId, seq: u64, cancel: CancellationToken) -> RunningGuard<'_> {
+        self.lock().insert(id, (seq, cancel));
+        RunningGuard { running: self, id, seq }
     }
 
     fn cancel(&self, id: InstanceId) {
-        if let Some(token) = self.lock().get(&id) {
+        if let Some((_, token)) = self.lock().get(&id) {
             token.cancel();
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, CancellationToken>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, (u64, CancellationToken)>> {
         self.tokens.lock().expect("no code panics while it holds this lock")
     }
 }
@@ -105,10 +105,33 @@ impl Running {
 pub(super) struct RunningGuard<'a> {
     running: &'a Running,
     id: InstanceId,
+    seq: u64,
 }
 
 impl Drop for RunningGuard<'_> {
     fn drop(&mut self) {
-        self.running.lock().remove(&self.id);
+        let mut tokens = self.running.lock();
+        // Its row may have been claimed again here before this run was quite over.
+        if tokens.get(&self.id).is_some_and(|(seq, _)| *seq == self.seq) {
+            tokens.remove(&self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_ends_late_leaves_the_next_run_of_its_instance_registered() {
+        let running = Running::default();
+        let (id, next) = (InstanceId(1), CancellationToken::new());
+        let late = running.add(id, 1, CancellationToken::new());
+        let registered = running.add(id, 2, next.clone());
+        drop(late);
+        running.cancel(id);
+        assert!(next.is_cancelled());
+        drop(registered);
+        assert!(running.lock().is_empty());
     }
 }

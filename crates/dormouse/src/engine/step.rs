@@ -17,7 +17,7 @@ use crate::{At, Context, DynMachine, Error, Fault, Spawn, StepError, Transition}
 /// Runs a claimed row until its claim is over.
 pub(super) async fn run(shared: &Shared, row: Claimed) {
     let cancel = CancellationToken::new();
-    let _registered = shared.running.add(row.id, cancel.clone());
+    let _registered = shared.running.add(row.id, row.seq, cancel.clone());
     let machine =
         shared.registry.get(&row.machine, row.version).expect("only registered machines are claimed").clone();
     let claimed_version = row.version;
