@@ -227,8 +227,9 @@ async fn a_paused_holder_hands_the_lane_on_and_enters_it_again_when_resumed(kit:
 
 async fn a_holder_paused_while_it_runs_hands_the_lane_on_after_its_step(kit: Kit) {
     let worker = kit.worker("w").await;
-    let lane = lane_of(&kit, 2).await;
+    let lane = lane_of(&kit, 3).await;
     let claimed = kit.claim_one(worker).await;
+    kit.advance(Duration::from_secs(1));
     kit.client().pause(lane[0]).await.expect("a live instance");
     assert!(claim_ids(&kit, worker).await.is_empty(), "its step still runs");
     kit.commit(worker, commit(&claimed, next("second"))).await;
@@ -237,7 +238,7 @@ async fn a_holder_paused_while_it_runs_hands_the_lane_on_after_its_step(kit: Kit
     kit.client().resume(lane[0]).await.expect("a live instance");
     assert!(claim_ids(&kit, worker).await.is_empty());
     kit.commit(worker, commit(&other, done())).await;
-    assert_eq!(claim_ids(&kit, worker).await, [lane[0]]);
+    assert_eq!(claim_ids(&kit, worker).await, [lane[0]], "it kept its place in the line");
 }
 
 async fn a_paused_one_in_line_is_passed_over(kit: Kit) {
