@@ -10,6 +10,7 @@ use crate::kit::*;
 suite![
     a_spawn_inserts_its_children_and_parks_in_one_commit,
     a_stale_spawn_inserts_no_child_and_leaves_the_parent_alone,
+    a_spawn_by_a_worker_that_does_not_hold_the_parent_changes_nothing,
     a_spawn_whose_answer_was_lost_makes_no_second_set,
     a_spawning_step_that_crashed_makes_one_set_when_it_runs_again,
     a_spawn_consumes_the_signals_its_step_received,
@@ -61,14 +62,29 @@ async fn a_stale_spawn_inserts_no_child_and_leaves_the_parent_alone(kit: Kit) {
     assert!(children_of(&kit, parent).await.is_empty());
 }
 
+async fn a_spawn_by_a_worker_that_does_not_hold_the_parent_changes_nothing(kit: Kit) {
+    let (holder, stranger) = (kit.worker("holder").await, kit.worker("stranger").await);
+    let parent = kit.insert(m()).await;
+    let claimed = kit.claim_one(holder).await;
+    let spawning = commit(&claimed, Transition::Spawn(spawn(vec![child()], "join")));
+    assert!(matches!(kit.commit(stranger, spawning).await, Receipt::Stale));
+    assert!(children_of(&kit, parent).await.is_empty());
+}
+
 async fn a_spawn_whose_answer_was_lost_makes_no_second_set(kit: Kit) {
     let worker = kit.worker("w").await;
     let parent = kit.insert(m()).await;
     let claimed = kit.claim_one(worker).await;
     let spawning = commit(&claimed, Transition::Spawn(spawn(vec![child(), child()], "join")));
     assert!(matches!(kit.commit(worker, spawning.clone()).await, Receipt::Released));
-    assert!(matches!(kit.commit(worker, spawning).await, Receipt::Stale));
+    assert!(matches!(kit.commit(worker, spawning.clone()).await, Receipt::Stale));
     assert_eq!((children_of(&kit, parent).await.len(), kit.get(parent).await.barrier), (2, Some(2)));
+    end_child(&kit, worker, done()).await;
+    end_child(&kit, worker, done()).await;
+    assert_eq!(kit.claim_one(worker).await.id, parent);
+    let again = kit.commit(worker, spawning).await;
+    assert!(matches!(again, Receipt::Stale), "nor when the same worker has gone on with it");
+    assert_eq!(children_of(&kit, parent).await.len(), 2);
 }
 
 async fn a_spawning_step_that_crashed_makes_one_set_when_it_runs_again(kit: Kit) {

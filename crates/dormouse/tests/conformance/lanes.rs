@@ -23,6 +23,7 @@ suite![
     a_paused_holder_hands_the_lane_on_and_enters_it_again_when_resumed,
     a_holder_paused_while_it_runs_hands_the_lane_on_after_its_step,
     a_paused_one_in_line_is_passed_over,
+    one_that_arrives_behind_a_paused_one_runs,
     one_that_wakes_waits_for_the_lane,
     one_that_wakes_from_a_sleep_waits_for_the_lane,
     a_retried_one_waits_for_the_lane,
@@ -252,6 +253,14 @@ async fn a_paused_one_in_line_is_passed_over(kit: Kit) {
     }
     kit.client().resume(lane[1]).await.expect("a live instance");
     assert_eq!(claim_ids(&kit, worker).await, [lane[1]]);
+}
+
+async fn one_that_arrives_behind_a_paused_one_runs(kit: Kit) {
+    let worker = kit.worker("w").await;
+    let lane = lane_of(&kit, 1).await;
+    kit.client().pause(lane[0]).await.expect("a live instance");
+    let late = kit.insert(m().lane("l")).await;
+    assert_eq!(claim_ids(&kit, worker).await, [late], "one that is paused holds no lane");
 }
 
 async fn one_that_wakes_waits_for_the_lane(kit: Kit) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse::prelude::*;
-use dormouse::store::{Cancel, Commit, Filter, Hold, Receipt};
+use dormouse::store::{Brake, Cancel, Commit, Filter, Hold, Receipt};
 use dormouse::{At, Children, Error, EventKind, InstanceId, Json, Spawn, Status, Transition, Wake, WorkerId};
 use serde_json::json;
 use tokio::sync::Notify;
@@ -290,7 +290,7 @@ async fn a_paused_instance_keeps_its_status_and_takes_signals_and_waits(kit: Kit
     kit.deliver(id, signal("go")).await;
     assert_eq!(kit.status(id).await, Status::Runnable);
     assert!(kit.claim(worker, 10).await.is_empty());
-    let resumed = kit.store.pause("default".to_owned(), id.into(), dormouse::store::Brake::Off).await;
+    let resumed = kit.store.pause("default".to_owned(), id.into(), Brake::Off).await;
     assert!(resumed.expect("a live instance").effects.queues.contains("default"), "its queue is poked");
     let woken = kit.claim_one(worker).await;
     assert_eq!((woken.id, woken.wake, received(&woken).len()), (id, Some(Wake::Signal), 1));
@@ -355,7 +355,8 @@ async fn a_paused_queue_gives_out_nothing_and_goes_on_when_resumed(kit: Kit) {
         (paused.len(), paused[0].name.as_str(), paused[0].namespace.as_str()),
         (1, "default", "default")
     );
-    client.resume_queue("default").await.expect("no brake");
+    let off = kit.store.pause_queue("default".to_owned(), "default".to_owned(), Brake::Off).await;
+    assert!(off.expect("no brake").effects.queues.contains("default"), "it is poked");
     assert_eq!(kit.claim(worker, 10).await.len(), 1);
     assert!(kit.stats().await.paused_queues.is_empty());
 }
