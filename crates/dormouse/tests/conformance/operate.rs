@@ -123,12 +123,15 @@ async fn a_running_step_hears_of_its_cancellation(kit: Kit) {
     let (started, heard) = (patient.started.clone(), patient.heard.clone());
     let engine = kit.engine().machine(patient).start().await.expect("it starts");
     let client = engine.client();
-    let id = client.start::<Patient>(Patience::Wait).await.expect("a start");
-    tokio::time::timeout(SOON, started.notified()).await.expect("the step runs");
-    assert_eq!(client.cancel(id).await.expect("a live instance"), Cancel::Requested);
-    tokio::time::timeout(SOON, heard.notified()).await.expect("the step hears of it");
-    let ended = kit.until(id, Status::Cancelled).await;
-    assert_eq!(ended.output, None, "what the step returned is discarded");
+    // The first might hear of it by the heartbeat that an engine starts with; no other comes in this test.
+    for _ in 0..2 {
+        let id = client.start::<Patient>(Patience::Wait).await.expect("a start");
+        tokio::time::timeout(SOON, started.notified()).await.expect("the step runs");
+        assert_eq!(client.cancel(id).await.expect("a live instance"), Cancel::Requested);
+        tokio::time::timeout(SOON, heard.notified()).await.expect("the step hears of it");
+        let ended = kit.until(id, Status::Cancelled).await;
+        assert_eq!(ended.output, None, "what the step returned is discarded");
+    }
     engine.shutdown().await;
 }
 
