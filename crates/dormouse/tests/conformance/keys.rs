@@ -20,6 +20,8 @@ suite![
     a_commit_into_a_status_whose_key_is_taken_fails_that_instance_alone,
     a_reap_into_a_status_whose_key_is_taken_fails_that_instance_alone,
     a_claim_into_a_status_whose_key_is_taken_fails_that_instance_alone,
+    one_that_failed_for_a_taken_key_can_hold_it_after_a_retry,
+    an_end_whose_key_is_taken_is_kept_without_the_key,
     a_child_that_fails_for_a_taken_key_joins_its_parent,
     a_key_means_whoever_holds_it_before_a_newer_one_that_ended,
     a_key_means_a_live_instance_before_a_newer_one_that_ended,
@@ -190,6 +192,35 @@ async fn a_claim_into_a_status_whose_key_is_taken_fails_that_instance_alone(kit:
     let claimed: Vec<_> = kit.claim(worker, 10).await.iter().map(|row| row.id).collect();
     assert_eq!(claimed, [first, other], "one bad row does not keep the others from running");
     failed_for(&kit, second, first).await;
+}
+
+async fn one_that_failed_for_a_taken_key_can_hold_it_after_a_retry(kit: Kit) {
+    let worker = kit.worker("w").await;
+    let id = kit.insert(m().key("k").key_scope(in_statuses(&[Status::AwaitingSignal]))).await;
+    let claimed = kit.claim_one(worker).await;
+    let holder = kit.insert(NewInstance::named("other", 1, at("start")).key("k")).await;
+    kit.commit(worker, commit(&claimed, wait_for(&["go"], "end"))).await;
+    failed_for(&kit, id, holder).await;
+    kit.client().cancel(holder).await.expect("a live instance");
+    kit.client().retry(id).await.expect("its key is free");
+    let claimed = kit.claim_one(worker).await;
+    kit.commit(worker, commit(&claimed, wait_for(&["go"], "end"))).await;
+    let told = kit.insert_many(vec![m().key("k")]).await;
+    assert_eq!(told, [Inserted::Taken { holder: id, signals: Vec::new() }]);
+}
+
+async fn an_end_whose_key_is_taken_is_kept_without_the_key(kit: Kit) {
+    let worker = kit.worker("w").await;
+    for (end, status) in [(done(), Status::Done), (fail("boom"), Status::Failed)] {
+        let id = kit.insert(m().key("k").key_scope(in_statuses(&[Status::Done, Status::Failed]))).await;
+        let claimed = kit.claim_one(worker).await;
+        let holder = kit.insert(NewInstance::named("other", 1, at("start")).key("k")).await;
+        kit.commit(worker, commit(&claimed, end)).await;
+        assert_eq!(kit.status(id).await, status, "what is over stays over");
+        let found = kit.client().get("k").await.expect("a read").expect("a holder");
+        assert_eq!(found.id, holder);
+        kit.client().cancel(holder).await.expect("a live instance");
+    }
 }
 
 async fn a_child_that_fails_for_a_taken_key_joins_its_parent(kit: Kit) {

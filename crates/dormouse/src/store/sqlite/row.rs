@@ -93,6 +93,12 @@ impl Row {
         names(self.awaits.as_deref())
     }
 
+    /// Whether a scope of its own counts its key as taken in its status.
+    fn scope_holds_key(&self) -> bool {
+        let scope = self.key_scope.as_deref();
+        scope.is_some_and(|scope| scope == "always" || scope.contains(self.status.as_str()))
+    }
+
     /// Whether it holds its lane and can be claimed, or is.
     fn is_open(&self) -> bool {
         match self.status {
@@ -198,10 +204,7 @@ impl Tx<'_> {
     /// Another instance that holds the key this row would hold if it were saved.
     fn key_rival(&self, row: &Row) -> Result<Option<InstanceId>> {
         // The default scope never takes a key back, except by a retry, which asks before it comes here.
-        let (Some(key), Some(scope)) = (&row.key, &row.key_scope) else { return Ok(None) };
-        if scope != "always" && !scope.contains(row.status.as_str()) {
-            return Ok(None);
-        }
+        let Some(key) = row.key.as_ref().filter(|_| row.scope_holds_key()) else { return Ok(None) };
         let holder = self.key_holder(&row.namespace, key)?;
         Ok(holder.filter(|holder| *holder != row.id))
     }
@@ -212,15 +215,18 @@ impl Tx<'_> {
     }
 
     /// A status in which the key counts as taken cannot be entered while another holds it: this row
-    /// alone fails, and lets go of its claim on the key so that even `failed` can be saved.
+    /// alone fails, and lets go of its claim on the key if even `failed` could not be saved with it.
     fn fail_for_taken_key(&mut self, row: &mut Row, holder: InstanceId) -> Result<()> {
         let error = format!("it could not become {}: its key is taken by instance {holder}", row.status);
-        row.key_scope = Some(String::new());
         if row.status.is_terminal() {
+            row.key_scope = Some(String::new());
             return Ok(());
         }
         row.last_error = Some(error.clone());
         row.park(Status::Failed, None);
+        if row.scope_holds_key() {
+            row.key_scope = Some(String::new());
+        }
         row.ended_at = Some(self.now());
         self.record(row, EventKind::Failed, Some(serde_json::json!({ "error": error }).to_string()))?;
         match row.parent {
