@@ -88,8 +88,8 @@ async fn open(db: &Path) -> Client {
 /// What the next demo should say about a database whose process died.
 async fn what_was_left(db: &Path) -> String {
     let stats = open(db).await.stats().await.expect("counts");
-    let live = stats.instances.iter().filter(|row| row.0 == "order" && !row.2.is_terminal());
-    let carried_on = format!("carried on with {} live orders", live.map(|row| row.3).sum::<u64>());
+    let live = stats.instances.iter().filter(|row| row.machine == "order" && !row.status.is_terminal());
+    let carried_on = format!("carried on with {} live orders", live.map(|row| row.count).sum::<u64>());
     match stats.count(Status::Executing) {
         0 => carried_on,
         1 => format!("{carried_on}; took back 1 step of the process that died"),

@@ -23,7 +23,7 @@ pub use self::builder::EngineBuilder;
 use self::committer::Committer;
 use self::lease::Running;
 use crate::store::{Namespaces, NewWorker, Store};
-use crate::{At, Client, History, InstanceId, Limits, Registry, Result, Retention, WorkerId};
+use crate::{At, Client, History, InstanceId, Limits, Process, Registry, Result, Retention, WorkerId};
 
 /// How long to wait before trying again what the store could not do.
 const FAULT_PAUSE: Duration = Duration::from_millis(200);
@@ -246,8 +246,8 @@ fn spawn_until(tracker: &TaskTracker, until: &CancellationToken, task: Task) {
 fn registration(config: &Config, registry: &Registry) -> NewWorker {
     NewWorker {
         name: config.worker.clone(),
-        host: builder::host(),
-        pid: std::process::id(),
+        process: Process::current(),
+        namespaces: config.namespaces.clone(),
         lease: config.lease,
         queues: config.queues.iter().map(|(name, _)| name.clone()).collect(),
         machines: registry.runs(),

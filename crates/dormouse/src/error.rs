@@ -122,8 +122,18 @@ pub enum Error {
         /// Its `last_error`.
         error: Option<String>,
     },
+    /// The instance is of another machine than the caller thinks.
+    #[error("instance {id} is of machine {machine:?}, not of {asked_for:?}")]
+    WrongMachine {
+        /// The instance.
+        id: InstanceId,
+        /// Its machine.
+        machine: String,
+        /// The one asked for.
+        asked_for: &'static str,
+    },
     /// The instance is still live after the time given to wait.
-    #[error("instance {id} had not ended after {waited_ms} ms: {explanation}")]
+    #[error("still live after {waited_ms} ms: {explanation}")]
     StillLive {
         /// The instance.
         id: InstanceId,
@@ -139,6 +149,14 @@ pub enum Error {
         url: String,
         /// What would be accepted.
         reason: &'static str,
+    },
+    /// A database file that cannot be opened at all.
+    #[error("cannot open {}: {reason}", .path.display())]
+    CannotOpen {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: String,
     },
     /// A database file that belongs to something else.
     #[error("{} is not a dormouse database: {reason}; nothing in it was changed", .path.display())]

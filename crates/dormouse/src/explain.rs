@@ -1,13 +1,14 @@
 //! Why an instance is not moving, in one plain sentence.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::Status;
 use crate::store::Situation;
 
 pub(crate) fn explain(situation: &Situation) -> String {
     let instance = &situation.instance;
-    let until = instance.wake_at.map(|at| format!(" until {}", moment(at))).unwrap_or_default();
+    let until =
+        instance.wake_at.map(|at| format!(" until {}", moment(at, situation.now))).unwrap_or_default();
     let told = match instance.status {
         Status::Done => "it is done".to_owned(),
         Status::Failed => {
@@ -19,7 +20,7 @@ pub(crate) fn explain(situation: &Situation) -> String {
             "its step {:?} failed {} and will be tried again at {}: {}",
             instance.step,
             times(instance.attempt),
-            instance.wake_at.map(moment).unwrap_or_default(),
+            instance.wake_at.map(|at| moment(at, situation.now)).unwrap_or_default(),
             instance.last_error.as_deref().unwrap_or("no error was noted"),
         ),
         Status::Scheduled => format!("it sleeps{until}"),
@@ -36,7 +37,8 @@ pub(crate) fn explain(situation: &Situation) -> String {
     } else {
         ""
     };
-    format!("instance {} ({} at {:?}): {told}{pause}", instance.id, instance.machine, instance.step)
+    let key = instance.key.as_ref().map(|key| format!(" {key:?}")).unwrap_or_default();
+    format!("instance {}{key} ({} at {:?}): {told}{pause}", instance.id, instance.machine, instance.step)
 }
 
 fn executing(situation: &Situation) -> String {
@@ -48,7 +50,7 @@ fn executing(situation: &Situation) -> String {
             format!(
                 "its step runs on worker {:?}, since {}{cancel}",
                 worker.name,
-                moment(instance.changed_at)
+                moment(instance.changed_at, situation.now)
             )
         }
         None => "the worker that ran its step is gone: it will be taken back by the next reaper".to_owned(),
@@ -74,6 +76,9 @@ fn runnable(situation: &Situation) -> String {
     let runs = (instance.machine.clone(), instance.version);
     if live.is_empty() {
         return "it could run, but no worker is live".to_owned();
+    }
+    if !live.iter().any(|worker| worker.namespaces.contains(&instance.namespace)) {
+        return format!("no live worker serves namespace {:?}", instance.namespace);
     }
     if !live.iter().any(|worker| worker.machines.iter().any(|(machine, _)| *machine == instance.machine)) {
         return format!("no live worker runs machine {:?}", instance.machine);
@@ -103,6 +108,13 @@ fn times(count: u32) -> String {
     if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
-fn moment(at: Timestamp) -> String {
-    at.round(jiff::Unit::Second).unwrap_or(at).to_string()
+/// A moment, and how far off it is.
+fn moment(at: Timestamp, now: Timestamp) -> String {
+    let away = SignedDuration::from_secs(at.duration_since(now).as_secs());
+    let told = at.round(jiff::Unit::Second).unwrap_or(at);
+    match away.as_secs() {
+        0 => format!("{told} (now)"),
+        1.. => format!("{told} (in {away:#})"),
+        _ => format!("{told} ({:#} ago)", away.abs()),
+    }
 }

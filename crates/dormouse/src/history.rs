@@ -34,6 +34,8 @@ pub struct Event {
     pub seq: u64,
     /// What happened.
     pub kind: EventKind,
+    /// The version the instance had afterwards.
+    pub version: u32,
     /// The step the instance was at afterwards.
     pub step: String,
     /// The state afterwards.

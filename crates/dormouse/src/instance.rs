@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{Limits, check_name};
-use crate::machine::encode_at;
+use crate::machine::{decode_at, encode_at};
 use crate::{Error, History, Job, JobMachine, JobState, Json, Machine, NewSignal, Result, When};
 
 /// The namespace of everything that names none.
@@ -386,6 +386,14 @@ pub struct Instance {
     pub changed_at: Timestamp,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
+}
+
+impl Instance {
+    /// Its step and state as the machine's own enum.
+    pub fn state_as<M: Machine>(&self) -> Result<M::State> {
+        let at = At { step: self.step.clone().into(), state: self.state.clone() };
+        decode_at(&at).map_err(|reason| Error::Decode { what: "state", reason })
+    }
 }
 
 /// A registered worker's id; a process that registers anew has a new one.

@@ -13,6 +13,7 @@ mod limits;
 mod machine;
 mod outcome;
 mod poke;
+mod process;
 mod retry;
 mod signal;
 
@@ -35,6 +36,7 @@ pub use crate::machine::{
 };
 pub use crate::outcome::{Children, Outcome, Spawn, Transition};
 pub use crate::poke::Hub;
+pub use crate::process::Process;
 pub use crate::retry::Retry;
 pub use crate::signal::{Accepts, Delivered, InboxSignal, NewSignal, Signal, SignalId, Target};
 

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 pub use self::job::{Job, JobMachine, JobState};
 pub use self::registry::Registry;
-pub(crate) use self::steps::encode_at;
+pub(crate) use self::steps::{decode_at, encode_at};
 pub(crate) use self::typed::Typed;
 use crate::{Accepts, At, BoxError, Context, History, Outcome, Retry, Transition};
 

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-pub use self::query::{Filter, Page, QueueView, Situation, Stats, WorkerView};
+pub use self::query::{Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
 use crate::poke::Hub;
 use crate::{
     At, ChildView, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, NewSignal,
-    Result, SignalId, Status, Target, Transition, Wake, WorkerId,
+    Process, Result, SignalId, Status, Target, Transition, Wake, WorkerId,
 };
 
 /// A store's answer.
@@ -43,7 +43,7 @@ pub trait Store: Send + Sync + 'static {
     fn deliver(&self, batch: Vec<Delivery>) -> Reply<'_, Written<Vec<Delivered>>>;
 
     /// Takes runnable rows for a worker, by priority, then time.
-    fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>>;
+    fn claim(&self, claim: Claim) -> Reply<'_, Written<Vec<Claimed>>>;
 
     /// Commits outcomes, each guarded by worker and `seq`, with a receipt each.
     fn commit(&self, worker: WorkerId, batch: Vec<Commit>) -> Reply<'_, Written<Vec<Receipt>>>;
@@ -81,7 +81,7 @@ pub trait Store: Send + Sync + 'static {
     /// One instance.
     fn get(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>>;
 
-    /// Instances, newest first.
+    /// Instances, newest first; those that wait for a signal, oldest first.
     fn list(&self, filter: Filter) -> Reply<'_, Page>;
 
     /// Up to `events_max` events after `after_seq`, in order, each with the state after it.
@@ -103,6 +103,9 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Store>> {
     match url.strip_prefix("sqlite:") {
         Some("") => refuse("a file is missing: write sqlite:path/to/file.db"),
         Some(":memory:") => Ok(Arc::new(sqlite::SqliteStore::in_memory(Arc::new(crate::SystemClock))?)),
+        Some(path) if path.contains('?') => {
+            refuse("a query string is not understood: write sqlite:path/to/file.db")
+        }
         Some(path) => {
             let path = path.strip_prefix("//").unwrap_or(path);
             Ok(Arc::new(sqlite::SqliteStore::open(path).await?))
@@ -131,6 +134,16 @@ pub struct Effects {
     pub ended: Vec<InstanceId>,
     /// Executing instances that someone wants cancelled.
     pub cancel: Vec<InstanceId>,
+}
+
+impl Namespaces {
+    /// Whether this namespace is one of them.
+    pub fn contains(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.iter().any(|name| name == namespace),
+        }
+    }
 }
 
 impl Effects {
@@ -222,8 +235,8 @@ pub struct Commit {
     pub id: InstanceId,
     /// The `seq` at which it was handed out.
     pub seq: u64,
-    /// The version of the place the transition leads to, if a migration lifted the instance.
-    pub version: Option<u32>,
+    /// The version of the place the transition leads to: the claimed one, unless a migration lifted it.
+    pub version: u32,
     /// The signals that the step was handed as received.
     pub received: Vec<SignalId>,
     /// What the step returned.
@@ -277,12 +290,12 @@ pub struct Due {
 pub struct NewWorker {
     /// Its name; a worker that registers under the same name takes over.
     pub name: String,
-    /// The host it runs on.
-    pub host: String,
-    /// Its process there.
-    pub pid: u32,
+    /// The process it is.
+    pub process: Process,
     /// How long its claims are safe without a heartbeat.
     pub lease: Duration,
+    /// The namespaces it serves.
+    pub namespaces: Namespaces,
     /// The queues it serves.
     pub queues: Vec<String>,
     /// The machines and versions it runs.

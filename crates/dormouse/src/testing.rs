@@ -210,6 +210,7 @@ impl TestEngine {
             stats.paused_queues.iter().any(|q| q.namespace == instance.namespace && q.name == instance.queue);
         let served = stats.workers.iter().any(|worker| {
             worker.queues.contains(&instance.queue)
+                && worker.namespaces.contains(&instance.namespace)
                 && worker.machines.contains(&(instance.machine.clone(), instance.version))
         });
         !instance.paused && !instance.lane_blocked && !queue_paused && served

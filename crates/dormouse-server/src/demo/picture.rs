@@ -94,7 +94,7 @@ impl Followed {
 
 /// How many instances of a machine are in one of these statuses.
 pub(super) fn count(stats: &Stats, machine: &str, is: impl Fn(Status) -> bool) -> u64 {
-    stats.instances.iter().filter(|row| row.0 == machine && is(row.2)).map(|row| row.3).sum()
+    stats.instances.iter().filter(|row| row.machine == machine && is(row.status)).map(|row| row.count).sum()
 }
 
 /// One that has been paid has the most to show: it is about to be approved, picked, packed and shipped.

@@ -72,7 +72,7 @@ impl Client {
             lane: origin.lane,
             key_scope: KeyScope::Live,
             forked_from: Some((origin.id, seq)),
-            ..NewInstance::named(origin.machine, origin.version, at)
+            ..NewInstance::named(origin.machine, event.version, at)
         };
         self.start_one(change(new)).await
     }

@@ -16,12 +16,12 @@ const WAIT_POLL: Duration = Duration::from_millis(250);
 impl Client {
     /// Waits for an instance's output. Within one process the answer comes as soon as it is durable.
     pub async fn wait<M: Machine>(&self, target: impl Into<Target>, within: Duration) -> Result<M::Output> {
-        self.wait_output(target.into(), within).await
+        self.wait_output(M::NAME, target.into(), within).await
     }
 
     /// Waits for a job's output.
     pub async fn wait_job<J: Job>(&self, target: impl Into<Target>, within: Duration) -> Result<J::Output> {
-        self.wait_output(target.into(), within).await
+        self.wait_output(J::NAME, target.into(), within).await
     }
 
     /// Waits for an instance's end, whatever it is.
@@ -49,8 +49,16 @@ impl Client {
         }
     }
 
-    async fn wait_output<T: DeserializeOwned>(&self, target: Target, within: Duration) -> Result<T> {
+    async fn wait_output<T: DeserializeOwned>(
+        &self,
+        machine: &'static str,
+        target: Target,
+        within: Duration,
+    ) -> Result<T> {
         let ended = self.wait_end(target, within).await?;
+        if ended.machine != machine {
+            return Err(Error::WrongMachine { id: ended.id, machine: ended.machine, asked_for: machine });
+        }
         match (ended.status, ended.output) {
             (Status::Done, output) => output.unwrap_or_else(Json::null).decode("output"),
             (status, _) => Err(Error::Ended { id: ended.id, status, error: ended.last_error }),
@@ -78,7 +86,7 @@ impl Client {
         Ok(if instance.status == Status::AwaitingSignal { instance.awaits } else { Vec::new() })
     }
 
-    /// The instances that are parked on a signal, newest first.
+    /// The instances that are parked on a signal, oldest first.
     pub async fn find_waiting(&self, signal: impl Into<String>, limit: usize) -> Result<Page> {
         self.list(Filter { awaiting: Some(signal.into()), limit, ..Filter::default() }).await
     }

@@ -10,8 +10,8 @@ use crate::limits::check_name;
 use crate::machine::Typed;
 use crate::store::{Namespaces, Store};
 use crate::{
-    Client, DEFAULT_NAMESPACE, DynMachine, Error, History, Job, JobMachine, Limits, Machine, Registry,
-    Result, Retention,
+    Client, DEFAULT_NAMESPACE, DynMachine, Error, History, Job, JobMachine, Limits, Machine, Process,
+    Registry, Result, Retention,
 };
 
 /// An engine that is being set up. Mistakes are told by [`EngineBuilder::start`].
@@ -28,7 +28,10 @@ impl EngineBuilder {
         let config = Config {
             queues: Vec::new(),
             namespaces: Namespaces::Only(vec![DEFAULT_NAMESPACE.to_owned()]),
-            worker: format!("{}-{}-{:08x}", host(), std::process::id(), fastrand::u32(..)),
+            worker: {
+                let Process { host, pid, .. } = Process::current();
+                format!("{host}-{pid}-{:08x}", fastrand::u32(..))
+            },
             lease: Duration::from_secs(15),
             poll: Duration::from_secs(1),
             drain: Duration::from_secs(10),
@@ -126,11 +129,20 @@ impl EngineBuilder {
         self
     }
 
+    /// A client of the store, before anything runs here; it knows the machines registered so far.
+    pub fn client(&self) -> Client {
+        let registry = Arc::new(self.registry.clone());
+        Client::new(self.store.clone(), registry, self.config.limits, self.config.history)
+    }
+
     /// Registers as a worker and starts to run.
     pub async fn start(mut self) -> Result<Engine> {
         self.check()?;
         let Self { store, registry, config, .. } = self;
         let worker = store.register(registration(&config, &registry)).await?;
+        if registry.machines().next().is_none() {
+            tracing::warn!("no machine is registered: this engine wakes and reaps, but runs no step");
+        }
         let registry = Arc::new(registry);
         let client = Client::new(store.clone(), registry.clone(), config.limits, config.history);
         let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
@@ -176,14 +188,4 @@ impl EngineBuilder {
         self.mistake.get_or_insert(error);
         self
     }
-}
-
-/// This machine's name, as other workers on the same database see it.
-pub(super) fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .ok()
-        .or_else(|| std::env::var("HOSTNAME").ok())
-        .map(|name| name.trim().to_owned())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "localhost".to_owned())
 }

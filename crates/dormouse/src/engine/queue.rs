@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use super::{FAULT_PAUSE, Shared, step};
-use crate::store::{Claim, Claimed};
+use crate::store::{Claim, Claimed, Written};
 
 /// Rows taken in one claim, however many places are free.
 const CLAIM_ROWS_MAX: usize = 512;
@@ -58,7 +58,8 @@ async fn claim(shared: &Shared, queue: &str, rows_max: usize) -> Vec<Claimed> {
             rows_max,
         };
         match shared.store.claim(claim).await {
-            Ok(claimed) => {
+            Ok(Written { value: claimed, effects }) => {
+                shared.store.poke(&effects);
                 metrics::counter!("dormouse_claims_total").increment(claimed.len() as u64);
                 if !claimed.is_empty() {
                     tracing::trace!(queue, rows = claimed.len(), "claimed");

@@ -21,15 +21,15 @@ pub(super) async fn run(shared: &Shared, row: Claimed) {
     let machine =
         shared.registry.get(&row.machine, row.version).expect("only registered machines are claimed").clone();
     let claimed_version = row.version;
-    let (mut at, lifted) = match lift(&*machine, &row) {
-        Ok(lifted) => lifted,
+    let mut at = match lift(&*machine, &row) {
+        Ok(at) => at,
         Err(error) => {
             let commit = Commit { transition: Transition::Fail { error }, ..commit_of(&row) };
             shared.committer.commit(commit).await;
             return;
         }
     };
-    let mut commit = Commit { version: lifted.then(|| machine.version()), ..commit_of(&row) };
+    let mut commit = Commit { version: machine.version(), ..commit_of(&row) };
     let mut cx = context(row, cancel);
     let started = Instant::now();
     let mut steps = 0;
@@ -54,7 +54,6 @@ pub(super) async fn run(shared: &Shared, row: Claimed) {
             (Some(Receipt::Held { seq, inbox, now }), Some(next)) => {
                 at = next;
                 commit.seq = seq;
-                commit.version = None;
                 cx = Context {
                     attempt: 0,
                     seq,
@@ -75,7 +74,7 @@ fn commit_of(row: &Claimed) -> Commit {
     Commit {
         id: row.id,
         seq: row.seq,
-        version: None,
+        version: row.version,
         received: Vec::new(),
         transition: Transition::Fail { error: String::new() },
         hold: Hold::Release,
@@ -83,12 +82,12 @@ fn commit_of(row: &Claimed) -> Commit {
     }
 }
 
-/// The place to run at, and whether a migration lifted the row there.
-fn lift(machine: &dyn DynMachine, row: &Claimed) -> Result<(At, bool), String> {
+/// The place to run at: the row's own, or where a migration lifts it.
+fn lift(machine: &dyn DynMachine, row: &Claimed) -> Result<At, String> {
     if machine.version() == row.version {
-        return Ok((row.at.clone(), false));
+        return Ok(row.at.clone());
     }
-    machine.migrate(row.version, row.at.clone()).map(|at| (at, true)).map_err(|error| {
+    machine.migrate(row.version, row.at.clone()).map_err(|error| {
         format!("migrating from version {} to {} failed: {error}", row.version, machine.version())
     })
 }

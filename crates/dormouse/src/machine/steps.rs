@@ -49,7 +49,7 @@ pub(crate) fn encode_at<S: Serialize + DeserializeOwned>(state: &S) -> Result<At
 }
 
 /// Puts a step and its state together again; the error says what does not fit and where.
-pub(super) fn decode_at<S: DeserializeOwned>(at: &At) -> Result<S, String> {
+pub(crate) fn decode_at<S: DeserializeOwned>(at: &At) -> Result<S, String> {
     let state = at.state.as_str();
     let mut text = String::with_capacity(at.step.len() + state.len() + 5);
     text.push_str("{\"");

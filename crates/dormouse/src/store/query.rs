@@ -2,9 +2,10 @@
 
 use jiff::Timestamp;
 
-use crate::{Instance, InstanceId, Status, WorkerId};
+use crate::store::Namespaces;
+use crate::{Instance, InstanceId, Process, Status, WorkerId};
 
-/// Which instances to list, newest first.
+/// Which instances to list: newest first, except that those who wait for a signal come oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// In this namespace.
@@ -19,7 +20,7 @@ pub struct Filter {
     pub key_prefix: Option<String>,
     /// With this parent.
     pub parent: Option<InstanceId>,
-    /// Parked on this signal.
+    /// Parked on this signal; who has waited longest comes first.
     pub awaiting: Option<String>,
     /// Inserted at or after this.
     pub created_from: Option<Timestamp>,
@@ -64,14 +65,14 @@ pub struct WorkerView {
     pub id: WorkerId,
     /// Its name.
     pub name: String,
-    /// Its host.
-    pub host: String,
     /// Its process.
-    pub pid: u32,
+    pub process: Process,
     /// When it registered.
     pub started_at: Timestamp,
     /// When its lease ends.
     pub lease_until: Timestamp,
+    /// The namespaces it serves.
+    pub namespaces: Namespaces,
     /// The queues it serves.
     pub queues: Vec<String>,
     /// The machines and versions it runs.
@@ -91,11 +92,26 @@ pub struct QueueView {
     pub paused: bool,
 }
 
+/// How many instances are at one place of one machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// Their namespace.
+    pub namespace: String,
+    /// Their machine.
+    pub machine: String,
+    /// Their step.
+    pub step: String,
+    /// Their status.
+    pub status: Status,
+    /// How many they are.
+    pub count: u64,
+}
+
 /// Counts of what is there.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// Instances by machine, step and status.
-    pub instances: Vec<(String, String, Status, u64)>,
+    /// Instances by namespace, machine, step and status.
+    pub instances: Vec<Count>,
     /// Parked instances by what they await: the set of names, and how many.
     pub awaiting: Vec<(Vec<String>, u64)>,
     /// Queues whose brake is on.
@@ -109,6 +125,6 @@ pub struct Stats {
 impl Stats {
     /// How many instances are in this status.
     pub fn count(&self, status: Status) -> u64 {
-        self.instances.iter().filter(|row| row.2 == status).map(|row| row.3).sum()
+        self.instances.iter().filter(|row| row.status == status).map(|row| row.count).sum()
     }
 }

@@ -44,8 +44,9 @@ use crate::{
 pub struct SqliteStore {
     hub: Hub,
     clock: Arc<dyn Clock>,
-    writer: Writer,
+    // Dropped before the writer: whoever closes last folds the log into the file.
     readers: Option<Readers>,
+    writer: Writer,
 }
 
 impl SqliteStore {
@@ -127,8 +128,8 @@ impl Store for SqliteStore {
         self.write(move |tx| batch.iter().map(|delivery| deliver::deliver(tx, delivery)).collect())
     }
 
-    fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
-        quiet(self.sweep(move |tx| claim::claim(tx, &claim)))
+    fn claim(&self, claim: Claim) -> Reply<'_, Written<Vec<Claimed>>> {
+        self.sweep(move |tx| claim::claim(tx, &claim))
     }
 
     fn commit(&self, worker: WorkerId, batch: Vec<Commit>) -> Reply<'_, Written<Vec<Receipt>>> {

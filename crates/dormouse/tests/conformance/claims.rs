@@ -185,8 +185,8 @@ async fn the_claims_of_a_process_that_is_gone_are_taken_back_at_once(kit: Kit) {
     process.wait().expect("it ends");
     let worker = NewWorker {
         name: "gone".to_owned(),
-        host: "here".to_owned(),
-        pid,
+        process: dormouse::Process { pid, ..dormouse::Process::current() },
+        namespaces: dormouse::store::Namespaces::All,
         lease: Duration::from_secs(1000),
         queues: vec![],
         machines: vec![],

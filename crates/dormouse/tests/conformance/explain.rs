@@ -26,6 +26,7 @@ suite![
     one_whose_machine_nobody_runs,
     one_whose_version_nobody_runs,
     one_whose_queue_nobody_serves,
+    one_whose_namespace_nobody_serves,
     one_that_is_next,
     one_that_waits_its_turn_counts_those_before_it,
     one_far_back_counts_up_to_a_thousand,
@@ -53,7 +54,7 @@ async fn one_that_runs_tells_where_and_since_when(kit: Kit) {
     kit.advance(Duration::from_secs(60));
     kit.claim_one(worker).await;
     kit.advance(Duration::from_secs(60));
-    says(&kit, id, r#"its step runs on worker "alice", since 2030-01-01T00:01:00Z"#).await;
+    says(&kit, id, r#"its step runs on worker "alice", since 2030-01-01T00:01:00Z (1m ago)"#).await;
 }
 
 async fn one_that_runs_and_will_be_cancelled(kit: Kit) {
@@ -61,7 +62,7 @@ async fn one_that_runs_and_will_be_cancelled(kit: Kit) {
     let id = kit.insert(m()).await;
     kit.claim_one(worker).await;
     kit.client().cancel(id).await.expect("a live instance");
-    let since = r#"its step runs on worker "alice", since 2030-01-01T00:00:00Z"#;
+    let since = r#"its step runs on worker "alice", since 2030-01-01T00:00:00Z (now)"#;
     says(&kit, id, &format!("{since}; it will be cancelled when that ends")).await;
 }
 
@@ -93,14 +94,15 @@ async fn one_that_will_be_tried_again_tells_when_and_why(kit: Kit) {
 
 async fn one_that_sleeps_tells_until_when(kit: Kit) {
     let id = after(&kit, sleep("start", Duration::from_secs(60))).await;
-    says(&kit, id, "it sleeps until 2030-01-01T00:01:00Z").await;
+    says(&kit, id, "it sleeps until 2030-01-01T00:01:00Z (in 1m)").await;
 }
 
 async fn one_parked_on_signals_names_them(kit: Kit) {
     let id = after(&kit, wait_for(&["paid"], "start")).await;
     says(&kit, id, r#"it is parked on the signal "paid""#).await;
     let id = after(&kit, wait_until(&["paid", "gone"], "start", Duration::from_secs(60))).await;
-    says(&kit, id, r#"it is parked on the signals "gone" or "paid" until 2030-01-01T00:01:00Z"#).await;
+    says(&kit, id, r#"it is parked on the signals "gone" or "paid" until 2030-01-01T00:01:00Z (in 1m)"#)
+        .await;
 }
 
 async fn one_parked_on_children_counts_them(kit: Kit) {
@@ -109,7 +111,7 @@ async fn one_parked_on_children_counts_them(kit: Kit) {
     says(&kit, id, "it is parked on its children: 2 still to end").await;
     let timeout = Some(Duration::from_secs(60).into());
     let id = after(&kit, Transition::Spawn(Spawn { timeout, ..spawn(children(), "start") })).await;
-    says(&kit, id, "it is parked on its children: 2 still to end until 2030-01-01T00:01:00Z").await;
+    says(&kit, id, "it is parked on its children: 2 still to end until 2030-01-01T00:01:00Z (in 1m)").await;
 }
 
 async fn one_that_is_paused(kit: Kit) {
@@ -162,6 +164,14 @@ async fn one_whose_queue_nobody_serves(kit: Kit) {
     says(&kit, id, r#"no live worker that runs it serves its queue "default""#).await;
 }
 
+async fn one_whose_namespace_nobody_serves(kit: Kit) {
+    let engine = kit.run(|_, _| Ok(done())).await;
+    let elsewhere = kit.client().in_namespace("acme").expect("a good name");
+    let id = elsewhere.start_many([m()]).await.expect("a start")[0].id();
+    says(&kit, id, r#"no live worker serves namespace "acme""#).await;
+    engine.shutdown().await;
+}
+
 async fn one_that_is_next(kit: Kit) {
     kit.worker("w").await;
     let id = kit.insert(m()).await;
@@ -195,8 +205,8 @@ async fn after(kit: &Kit, outcome: Transition) -> InstanceId {
 async fn serving(kit: &Kit, queue: &str, machine: &str, version: u32) {
     let worker = NewWorker {
         name: "w".to_owned(),
-        host: "here".to_owned(),
-        pid: std::process::id(),
+        process: dormouse::Process::current(),
+        namespaces: dormouse::store::Namespaces::All,
         lease: Duration::from_secs(60),
         queues: vec![queue.to_owned()],
         machines: vec![(machine.to_owned(), version)],
@@ -206,5 +216,6 @@ async fn serving(kit: &Kit, queue: &str, machine: &str, version: u32) {
 
 async fn says(kit: &Kit, id: InstanceId, told: &str) {
     let explained = kit.client().explain(id).await.expect("an instance");
-    assert_eq!(explained, format!("instance {id} (m at \"start\"): {told}"));
+    let key = kit.get(id).await.key.map(|key| format!(" {key:?}")).unwrap_or_default();
+    assert_eq!(explained, format!("instance {id}{key} (m at \"start\"): {told}"));
 }

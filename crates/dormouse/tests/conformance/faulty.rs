@@ -98,7 +98,7 @@ impl Store for Faulty {
     pass_on! {
         insert(batch: Vec<NewInstance>) -> Written<Vec<Inserted>>;
         deliver(batch: Vec<Delivery>) -> Written<Vec<Delivered>>;
-        claim(claim: Claim) -> Vec<Claimed>;
+        claim(claim: Claim) -> Written<Vec<Claimed>>;
         due(rows_max: usize) -> Written<Due>;
         register(worker: NewWorker) -> WorkerId;
         heartbeat(worker: WorkerId, lease: Duration) -> Lease;

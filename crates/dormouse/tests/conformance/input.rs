@@ -203,7 +203,14 @@ async fn an_engine_that_makes_no_sense_does_not_start(kit: Kit) {
     }
     let error = dormouse::Engine::open("mysql://x").await.err().expect("no such store");
     assert!(error.to_string().contains("sqlite:"), "{error}");
-    assert!(dormouse::Engine::open("sqlite:").await.is_err());
+    for (url, what) in [
+        ("sqlite:", "a file is missing"),
+        ("sqlite:shop.db?mode=rwc", "a query string"),
+        ("sqlite:no/such/directory/shop.db", "there is no directory no/such/directory"),
+    ] {
+        let error = dormouse::Engine::open(url).await.err().expect("it does not open");
+        assert!(error.to_string().contains(what) && !error.is_transient(), "{error}");
+    }
 }
 
 async fn a_state_that_cannot_be_encoded_is_told_at_the_start(kit: Kit) {
@@ -255,7 +262,7 @@ async fn waiting_tells_how_it_ended_or_why_it_has_not(kit: Kit) {
     #[derive(Serialize, Deserialize)]
     enum Place {}
     impl Machine for Any {
-        const NAME: &'static str = "any";
+        const NAME: &'static str = "m";
         type State = Place;
         type Output = u8;
         async fn step(&self, state: Place, _cx: &Context) -> StepResult<Self> {
@@ -264,4 +271,8 @@ async fn waiting_tells_how_it_ended_or_why_it_has_not(kit: Kit) {
     }
     let error = client.wait::<Any>(id, SOON).await.expect_err("it has no output");
     assert!(matches!(error, Error::Ended { status: Status::Cancelled, .. }), "{error}");
+    let other = kit.insert(NewInstance::named("other", 1, at("start"))).await;
+    client.cancel(other).await.expect("a cancel");
+    let error = client.wait::<Any>(other, SOON).await.expect_err("it is of another machine");
+    assert!(error.to_string().contains("is of machine \"other\", not of \"m\""), "{error}");
 }

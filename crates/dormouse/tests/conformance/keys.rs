@@ -369,6 +369,6 @@ async fn failed_for(kit: &Kit, id: InstanceId, holder: InstanceId) {
 async fn claim_in(kit: &Kit, worker: dormouse::WorkerId, namespaces: Namespaces) -> Vec<String> {
     let machines = [("m".to_owned(), 1)].into();
     let claim = Claim { worker, queue: "default".to_owned(), namespaces, machines, rows_max: 10 };
-    let claimed = kit.store.claim(claim).await.expect("a claim");
+    let claimed = kit.store.claim(claim).await.expect("a claim").value;
     claimed.into_iter().map(|row| row.namespace).collect()
 }

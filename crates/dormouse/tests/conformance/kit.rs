@@ -81,8 +81,8 @@ impl Kit {
     pub async fn worker_with_lease(&self, name: &str, lease: Duration) -> WorkerId {
         let worker = NewWorker {
             name: name.to_owned(),
-            host: "here".to_owned(),
-            pid: std::process::id(),
+            process: dormouse::Process::current(),
+            namespaces: Namespaces::All,
             lease,
             queues: vec!["default".to_owned()],
             machines: vec![("m".to_owned(), 1)],
@@ -115,7 +115,7 @@ impl Kit {
         let machines = machines.iter().map(|(name, version)| ((*name).to_owned(), *version)).collect();
         let claim =
             Claim { worker, queue: queue.to_owned(), namespaces: Namespaces::All, machines, rows_max };
-        self.store.claim(claim).await.expect("a claim")
+        self.store.claim(claim).await.expect("a claim").value
     }
 
     pub async fn claim_one(&self, worker: WorkerId) -> Claimed {
@@ -263,7 +263,7 @@ pub fn commit(claimed: &Claimed, transition: Transition) -> Commit {
     Commit {
         id: claimed.id,
         seq: claimed.seq,
-        version: None,
+        version: claimed.version,
         received: received(claimed),
         transition,
         hold: Hold::Release,

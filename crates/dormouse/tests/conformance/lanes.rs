@@ -45,7 +45,7 @@ async fn eight_workers_on_one_hot_lane_never_run_two_at_once_and_keep_its_order(
         let (store, running, ended) = (kit.store.clone(), running.clone(), ended.clone());
         loops.push(tokio::spawn(async move {
             while ended.lock().expect("no panic").len() < ROWS {
-                let claimed = store.claim(five_rows(worker)).await.expect("a claim");
+                let claimed = store.claim(five_rows(worker)).await.expect("a claim").value;
                 assert!(claimed.len() <= 1, "a lane gives one at a time");
                 let Some(row) = claimed.into_iter().next() else {
                     tokio::task::yield_now().await;

@@ -362,7 +362,7 @@ async fn who_waits_for_a_signal_can_be_asked(kit: Kit) {
     }
     let found: Vec<_> =
         client.find_waiting("b", 10).await.expect("a page").instances.into_iter().map(|i| i.id).collect();
-    assert_eq!(found, [parked[1], parked[0]], "newest first");
+    assert_eq!(found, [parked[0], parked[1]], "who has waited longest comes first");
     assert_eq!(client.waiting(parked[2]).await.expect("a read"), ["x", "y"]);
     kit.store.deliver(vec![delivery(parked[0], "b")]).await.expect("a delivery");
     assert_eq!(client.find_waiting("b", 10).await.expect("a page").instances.len(), 1);

@@ -15,6 +15,7 @@ suite![
     an_unknown_machine_or_version_is_left_alone_until_a_worker_registers_it,
     a_migration_lifts_a_row_and_its_history_goes_on,
     a_migration_lifts_a_parked_row_when_it_wakes,
+    a_fork_from_before_a_migration_has_the_version_its_state_is_of,
     a_version_with_code_of_its_own_is_not_lifted,
     a_failing_migration_fails_that_row_alone_and_it_can_be_retried,
     a_lifted_row_that_fails_is_lifted_again_when_retried,
@@ -97,6 +98,22 @@ async fn a_migration_lifts_a_parked_row_when_it_wakes(kit: Kit) {
     let engine = kit.engine().machine(Till).start().await.expect("it starts");
     engine.client().signal_raw(id, signal("pay")).await.expect("a live target");
     assert_eq!(kit.until(id, Status::Done).await.output, Some(Json::from(json!("2.50 EUR"))));
+    engine.shutdown().await;
+}
+
+async fn a_fork_from_before_a_migration_has_the_version_its_state_is_of(kit: Kit) {
+    let id = v1(&kit, "Start", json!({"cents": 250})).await;
+    let engine = kit.engine().machine(Till).start().await.expect("it starts");
+    let client = engine.client();
+    kit.until(id, Status::AwaitingSignal).await;
+    for (seq, version) in [(1, 1), (2, 2)] {
+        let fork = client.fork(id, seq, |new| new).await.expect("a fork");
+        assert_eq!(kit.history(fork).await[0].version, version);
+        client.signal_raw(fork, signal("pay")).await.expect("a live target");
+        assert_eq!(kit.until(fork, Status::Done).await.output, Some(Json::from(json!("2.50 EUR"))));
+    }
+    let state = client.get(id).await.expect("a read").expect("it is there").state_as::<Till>();
+    assert!(matches!(state, Ok(Counter::Paid { euros }) if euros == "2.50 EUR"));
     engine.shutdown().await;
 }
 

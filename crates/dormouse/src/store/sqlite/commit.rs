@@ -27,7 +27,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
     }
     // A version tells how to read the state, so it changes with it: an end leaves both as they were.
     if commit.transition.at().is_some() {
-        row.version = commit.version.unwrap_or(row.version);
+        row.version = commit.version;
     }
     match &commit.transition {
         Transition::Next { at } => return next(tx, row, commit, at),
@@ -54,19 +54,19 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
 /// Whatever is special about the row makes it match nothing, and the long way decides.
 fn run_ahead(tx: &Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Option<Receipt>> {
     let Transition::Next { at } = &commit.transition else { return Ok(None) };
-    if commit.hold == Hold::Release || commit.version.is_some() || !commit.received.is_empty() {
+    if commit.hold == Hold::Release || !commit.received.is_empty() {
         return Ok(None);
     }
-    let (step, state) = (&*at.step, at.state.as_str());
+    let (version, step, state) = (commit.version, &*at.step, at.state.as_str());
     let mut update = tx.sql(include_str!("commit_next.sql"))?;
-    if update.execute(params![commit.id.0, commit.seq, worker.0, step, state, tx.now_us()])? == 0 {
+    if update.execute(params![commit.id.0, commit.seq, worker.0, step, state, tx.now_us(), version])? == 0 {
         return Ok(None);
     }
     let seq = commit.seq + 1;
     if commit.keeps_history {
         let kind = EventKind::StepCompleted.as_str();
         let mut record = tx.sql(include_str!("record.sql"))?;
-        record.execute(params![commit.id.0, seq, kind, step, tx.now_us(), None::<&str>, state])?;
+        record.execute(params![commit.id.0, seq, kind, version, step, tx.now_us(), None::<&str>, state])?;
     }
     Ok(Some(Receipt::Held { seq, inbox: Vec::new(), now: tx.now() }))
 }

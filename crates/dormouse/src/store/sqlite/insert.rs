@@ -56,6 +56,7 @@ pub(super) fn insert(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<Paren
             id.0,
             1,
             EventKind::Created.as_str(),
+            new.version,
             new.at.step,
             tx.now_us(),
             forked,

@@ -1,54 +1,52 @@
 //! Workers: one row each, whose lease covers everything they hold.
 
-use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, params};
 
 use super::tx::Tx;
 use crate::clock::later;
-use crate::store::{Lease, NewWorker};
-use crate::{EventKind, InstanceId, Result, Status, WorkerId};
+use crate::store::{Lease, Namespaces, NewWorker};
+use crate::{EventKind, InstanceId, Process, Result, Status, WorkerId};
 
 pub(super) fn register(tx: &mut Tx<'_>, worker: &NewWorker) -> Result<WorkerId> {
     for id in predecessors(tx, worker)? {
         deregister(tx, id)?;
     }
-    tx.sql(
-        "insert into workers (name, host, pid, started_at, lease_until, queues, machines)
-         values (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-    )?
-    .execute(params![
+    let Process { host, pid, birth } = &worker.process;
+    let namespaces = match &worker.namespaces {
+        Namespaces::All => None,
+        Namespaces::Only(names) => Some(serde_json::json!(names).to_string()),
+    };
+    tx.sql(include_str!("register.sql"))?.execute(params![
         worker.name,
-        worker.host,
-        worker.pid,
+        host,
+        pid,
+        birth,
         tx.now_us(),
         later(tx.now(), worker.lease).as_microsecond(),
+        namespaces,
         serde_json::json!(worker.queues).to_string(),
         serde_json::json!(worker.machines).to_string(),
     ])?;
     Ok(WorkerId(tx.conn().last_insert_rowid()))
 }
 
-/// Workers that cannot come back: of the same name, or of a process of this host that is gone.
+/// Workers that cannot come back: of the same name, or of a process that is known to be gone.
 fn predecessors(tx: &Tx<'_>, worker: &NewWorker) -> Result<Vec<WorkerId>> {
-    let mut sql = tx.sql("select id, name, host, pid from workers where lease_until > 0")?;
+    let mut sql = tx.sql("select id, name, host, pid, birth from workers where lease_until > 0")?;
     let rows = sql.query_map([], |row| {
-        Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?, row.get::<_, u32>(3)?))
+        let process = Process { host: row.get(2)?, pid: row.get(3)?, birth: row.get(4)? };
+        Ok((WorkerId(row.get(0)?), row.get::<_, String>(1)?, process))
     })?;
     let mut gone = Vec::new();
     for row in rows {
-        let (id, name, host, pid) = row?;
-        if name == worker.name || (host == worker.host && is_gone(pid)) {
-            gone.push(WorkerId(id));
+        let (id, name, process) = row?;
+        if name == worker.name || process.is_gone() {
+            gone.push(id);
         }
     }
     Ok(gone)
-}
-
-/// Whether no process of this id runs here. Where that cannot be told, the lease decides.
-fn is_gone(pid: u32) -> bool {
-    Path::new("/proc/self").exists() && !Path::new(&format!("/proc/{pid}")).exists()
 }
 
 pub(super) fn heartbeat(tx: &mut Tx<'_>, worker: WorkerId, lease: Duration) -> Result<Lease> {

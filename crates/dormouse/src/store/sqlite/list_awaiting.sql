@@ -9,9 +9,9 @@ with recursive sets (awaits) as (
 select i.* from sets
 cross join instances i indexed by instances_awaiting on i.awaits = sets.awaits and i.status = 'awaiting_signal'
 where :awaiting in (select value from json_each(sets.awaits))
-    and (:after is null or i.id < :after)
+    and (:after is null or i.id > :after)
     and (:namespace is null or i.namespace = :namespace) and (:machine is null or i.machine = :machine)
     and (:queue is null or i.queue = :queue)
     and (:created_from is null or i.created_at >= :created_from)
     and (:created_before is null or i.created_at < :created_before)
-order by i.id desc limit :limit
+order by i.id limit :limit

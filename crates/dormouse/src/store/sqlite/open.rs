@@ -19,7 +19,7 @@ const SQLITE_SAFE_VERSION: i32 = 3_051_003;
 /// Opens a file for writing and brings its schema up to date.
 pub(super) fn file(path: &Path) -> Result<Connection> {
     check_sqlite_version()?;
-    let mut conn = Connection::open(path)?;
+    let mut conn = connect(path)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     check_ours(&conn, path)?;
     // WAL lets readers go on beside the writer; FULL makes every commit survive a power loss.
@@ -27,11 +27,22 @@ pub(super) fn file(path: &Path) -> Result<Connection> {
     conn.pragma_update(None, "synchronous", "full")?;
     conn.pragma_update(None, "temp_store", "memory")?;
     conn.pragma_update(None, "cache_size", -64 * 1024)?;
+    // After a burst the log shrinks again.
+    conn.pragma_update(None, "journal_size_limit", 16 * 1024 * 1024)?;
     // The writer checkpoints by itself, between groups.
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
     migrate(&mut conn, path)?;
     configure(&conn);
     Ok(conn)
+}
+
+fn connect(path: &Path) -> Result<Connection> {
+    let refuse = |reason: String| Error::CannotOpen { path: path.to_owned(), reason };
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(missing) = directory.filter(|directory| !directory.is_dir()) {
+        return Err(refuse(format!("there is no directory {}", missing.display())));
+    }
+    Connection::open(path).map_err(|error| refuse(error.to_string()))
 }
 
 /// A database in memory.

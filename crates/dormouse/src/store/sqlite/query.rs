@@ -5,10 +5,10 @@ use rusqlite::{Connection, OptionalExtension, Row as SqlRow, named_params};
 
 use super::row::{names, status, wake};
 use super::tx::{resolve, timestamp};
-use crate::store::{Filter, Page, QueueView, Situation, Stats, WorkerView};
+use crate::store::{Count, Filter, Namespaces, Page, QueueView, Situation, Stats, WorkerView};
 use crate::{
-    Error, Event, EventKind, InboxSignal, Instance, InstanceId, Json, Result, SignalId, Status, Target,
-    WorkerId,
+    Error, Event, EventKind, InboxSignal, Instance, InstanceId, Json, Process, Result, SignalId, Status,
+    Target, WorkerId,
 };
 
 pub(super) fn get(conn: &Connection, namespace: &str, target: &Target) -> Result<Option<Instance>> {
@@ -63,10 +63,11 @@ pub(super) fn history(
         Ok(Event {
             seq: row.get(0)?,
             kind: EventKind::parse(&kind).unwrap_or_else(|| panic!("{kind:?} is no kind of event")),
-            step: row.get(2)?,
-            data: row.get::<_, Option<Box<str>>>(3)?.map(Json::trusted),
-            at: timestamp(row.get(4)?),
-            state: Json::trusted(row.get::<_, Box<str>>(5)?),
+            version: row.get(2)?,
+            step: row.get(3)?,
+            data: row.get::<_, Option<Box<str>>>(4)?.map(Json::trusted),
+            at: timestamp(row.get(5)?),
+            state: Json::trusted(row.get::<_, Box<str>>(6)?),
         })
     })?;
     Ok(events.collect::<rusqlite::Result<_>>()?)
@@ -123,7 +124,16 @@ pub(super) fn situation(
 pub(super) fn stats(conn: &Connection) -> Result<Stats> {
     let instances = conn
         .prepare_cached(include_str!("stats.sql"))?
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, status(row.get_ref(2)?.as_str()?), row.get(3)?)))?
+        .query_map([], |row| {
+            let status = status(row.get_ref(3)?.as_str()?);
+            Ok(Count {
+                namespace: row.get(0)?,
+                machine: row.get(1)?,
+                step: row.get(2)?,
+                status,
+                count: row.get(4)?,
+            })
+        })?
         .collect::<rusqlite::Result<_>>()?;
     let awaiting = conn
         .prepare_cached(include_str!("stats_awaiting.sql"))?
@@ -160,13 +170,16 @@ fn workers(conn: &Connection) -> Result<Vec<WorkerView>> {
         workers.push(WorkerView {
             id: WorkerId(row.get(0)?),
             name: row.get(1)?,
-            host: row.get(2)?,
-            pid: row.get(3)?,
-            started_at: timestamp(row.get(4)?),
-            lease_until: timestamp(row.get(5)?),
-            queues: serde_json::from_str(&list(6)?).map_err(unreadable)?,
-            machines: serde_json::from_str(&list(7)?).map_err(unreadable)?,
-            claims: row.get::<_, i64>(8)? as usize,
+            process: Process { host: row.get(2)?, pid: row.get(3)?, birth: row.get(4)? },
+            started_at: timestamp(row.get(5)?),
+            lease_until: timestamp(row.get(6)?),
+            namespaces: match row.get::<_, Option<String>>(7)? {
+                None => Namespaces::All,
+                Some(names) => Namespaces::Only(serde_json::from_str(&names).map_err(unreadable)?),
+            },
+            queues: serde_json::from_str(&list(8)?).map_err(unreadable)?,
+            machines: serde_json::from_str(&list(9)?).map_err(unreadable)?,
+            claims: row.get::<_, i64>(10)? as usize,
         });
     }
     Ok(workers)

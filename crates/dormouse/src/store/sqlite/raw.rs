@@ -28,9 +28,9 @@ pub fn raw_steps_per_s(path: &Path, steps: u64) -> Result<f64> {
         for _ in 0..BATCH {
             let (id, seq) = ((step % INSTANCES) as i64 + 1, step / INSTANCES + 1);
             let state = r#"{"left":19}"#;
-            let updated = update.execute(params![id, seq, 1, "Count", state, step])?;
+            let updated = update.execute(params![id, seq, 1, "Count", state, step, 1])?;
             assert_eq!(updated, 1, "the limit is measured on updates that happen");
-            record.execute(params![id, seq + 1, "step.completed", "Count", step, None::<&str>, state])?;
+            record.execute(params![id, seq + 1, "step.completed", 1, "Count", step, None::<&str>, state])?;
             step += 1;
         }
         conn.execute_batch("commit")?;

@@ -128,6 +128,7 @@ impl Tx<'_> {
                 row.id.0,
                 row.seq,
                 kind.as_str(),
+                row.version,
                 row.step,
                 self.now_us(),
                 data,

@@ -1,2 +1,2 @@
 -- Reads the whole table: a count, not a hot path.
-select machine, step, status, count(*) from instances group by machine, step, status
+select namespace, machine, step, status, count(*) from instances group by namespace, machine, step, status

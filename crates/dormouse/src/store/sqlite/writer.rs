@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -29,8 +30,10 @@ pub(super) enum Sync {
 
 /// A handle on the writer thread, which ends when the last handle is dropped.
 pub(super) struct Writer {
-    jobs: mpsc::Sender<Box<dyn Job>>,
+    /// `None` only while it is being dropped.
+    jobs: Option<mpsc::Sender<Box<dyn Job>>>,
     fsyncs: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
@@ -38,11 +41,11 @@ impl Writer {
         let (jobs, waiting) = mpsc::channel(WAITING_MAX);
         let fsyncs = Arc::new(AtomicU64::new(0));
         let counted = fsyncs.clone();
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("dormouse-writer".to_owned())
             .spawn(move || run(&conn, &*clock, waiting, &counted))
             .map_err(|error| Error::Storage(Box::new(error)))?;
-        Ok(Self { jobs, fsyncs })
+        Ok(Self { jobs: Some(jobs), fsyncs, thread: Some(thread) })
     }
 
     /// Runs a verb in the next group, and answers once that is on disk.
@@ -53,12 +56,25 @@ impl Writer {
     ) -> Result<Written<T>> {
         let (reply, answer) = oneshot::channel();
         let job = Box::new(Asked { verb, sync, answer: None, reply });
-        self.jobs.send(job).await.map_err(|_| Error::Closed)?;
+        let jobs = self.jobs.as_ref().ok_or(Error::Closed)?;
+        jobs.send(job).await.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
 
     pub(super) fn fsyncs(&self) -> u64 {
         self.fsyncs.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Writer {
+    /// Waits for the last group and for SQLite to close, so that a process that ends in good order leaves one
+    /// file behind and not half of its data in a log beside it.
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // A writer that panicked has said so already.
+            let _ = thread.join();
+        }
     }
 }
 

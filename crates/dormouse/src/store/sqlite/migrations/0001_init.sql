@@ -84,6 +84,7 @@ create table history (
     instance integer not null,
     seq      integer not null,
     kind     text    not null,
+    version  integer not null,
     step     text    not null,
     at       integer not null,
     data     text,
@@ -97,8 +98,10 @@ create table workers (
     name        text    not null,
     host        text    not null,
     pid         integer not null,
+    birth       text    not null,                -- tells a process from others that had its pid
     started_at  integer not null,
     lease_until integer not null,                -- 0: ended, its claims may be taken
+    namespaces  text,                            -- null: every one
     queues      text    not null,
     machines    text    not null
 ) strict;
