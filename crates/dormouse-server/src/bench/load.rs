@@ -316,5 +316,5 @@ async fn idle_cpu_percent() -> f64 {
 }
 
 fn file_bytes(path: &Path) -> u64 {
-    std::fs::metadata(path).map(|file| file.len()).unwrap_or(0)
+    std::fs::metadata(path).map_or(0, |file| file.len())
 }

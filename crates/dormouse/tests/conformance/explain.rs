@@ -83,8 +83,9 @@ async fn one_that_will_be_tried_again_tells_when_and_why(kit: Kit) {
         kit.commit(worker, commit(&claimed, Transition::Replay { at: at("start"), delay, error })).await;
     };
     tried(Some("timed out")).await;
-    let again =
-        |times: &str, at: &str| format!(r#"its step "start" failed {times} and will be tried again at {at}"#);
+    let again = |times: &str, at: &str| {
+        format!(r#"its step "start" failed {times} and will be tried again at {at} (in 1m)"#)
+    };
     says(&kit, id, &(again("once", "2030-01-01T00:01:00Z") + ": timed out")).await;
     kit.advance(Duration::from_secs(60));
     kit.due().await;
