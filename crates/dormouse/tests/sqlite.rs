@@ -1,0 +1,219 @@
+//! What is SQLite's own: whose file it is, who may open it, what an fsync is shared by.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dormouse::store::Store;
+use dormouse::store::sqlite::SqliteStore;
+use dormouse::{At, Client, Engine, Error, Json, NewInstance, NewSignal, Status};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+fn m() -> NewInstance {
+    NewInstance::named("m", 1, At { step: "start".into(), state: Json::null() })
+}
+
+async fn open(path: &Path) -> Arc<SqliteStore> {
+    Arc::new(SqliteStore::open(path).await.expect("it opens"))
+}
+
+fn directory() -> TempDir {
+    TempDir::new().expect("a directory")
+}
+
+#[tokio::test]
+async fn a_file_of_another_program_is_refused_and_left_alone() {
+    let dir = directory();
+    let theirs = dir.path().join("theirs.db");
+    let conn = Connection::open(&theirs).expect("it opens");
+    conn.execute_batch("create table notes (text); insert into notes values ('keep me')").expect("a table");
+    drop(conn);
+    let text = dir.path().join("notes.txt");
+    std::fs::write(&text, "not a database, and long enough to be looked at as one".repeat(100))
+        .expect("a file");
+    for path in [theirs, text] {
+        let before = std::fs::read(&path).expect("a file");
+        let error = SqliteStore::open(&path).await.err().expect("it is refused");
+        assert!(matches!(error, Error::NotDormouse { .. }), "{error}");
+        assert!(error.to_string().contains("is not a dormouse database"), "{error}");
+        assert_eq!(std::fs::read(&path).expect("a file"), before, "nothing was written");
+    }
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_and_left_alone() {
+    let dir = directory();
+    let path = dir.path().join("newer.db");
+    drop(open(&path).await);
+    let conn = Connection::open(&path).expect("it opens");
+    conn.pragma_update(None, "user_version", 99).expect("a pragma");
+    drop(conn);
+    let error = SqliteStore::open(&path).await.err().expect("it is refused");
+    assert!(matches!(error, Error::NewerSchema { found: 99, .. }), "{error}");
+    let conn = Connection::open(&path).expect("it opens");
+    let version: i64 = conn.pragma_query_value(None, "user_version", |row| row.get(0)).expect("a pragma");
+    assert_eq!(version, 99);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_callers_share_an_fsync() {
+    let dir = directory();
+    let store = open(&dir.path().join("shared.db")).await;
+    let client = Client::on(store.clone());
+    let ids: Vec<_> = client
+        .start_many(vec![m(); 500])
+        .await
+        .expect("a start")
+        .iter()
+        .map(dormouse::Inserted::id)
+        .collect();
+    let before = store.fsyncs();
+    let callers: Vec<_> = ids
+        .into_iter()
+        .map(|id| {
+            let client = client.clone();
+            tokio::spawn(async move { client.signal_raw(id, NewSignal::new("s", Json::null())).await })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.expect("no panic").expect("a live target");
+    }
+    let fsyncs = store.fsyncs() - before;
+    assert!(fsyncs < 250, "500 callers at once took {fsyncs} fsyncs");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_is_one_fsync_whatever_its_size() {
+    let dir = directory();
+    let store = open(&dir.path().join("batch.db")).await;
+    let client = Client::on(store.clone());
+    for size in [1, 10, 1000] {
+        let before = store.fsyncs();
+        client.start_many(vec![m(); size]).await.expect("a start");
+        assert_eq!(store.fsyncs() - before, 1, "{size} instances");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_write_does_not_hold_up_those_in_its_group() {
+    let dir = directory();
+    let store = open(&dir.path().join("group.db")).await;
+    let client = Client::on(store.clone());
+    let callers: Vec<_> = (0..200)
+        .map(|n| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                if n % 2 == 0 {
+                    let refused = client.cancel("nobody").await;
+                    assert!(matches!(refused, Err(Error::NotFound(_))));
+                } else {
+                    client.start_many([m()]).await.expect("a start");
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.expect("no panic");
+    }
+    assert_eq!(client.stats().await.expect("a read").count(Status::Runnable), 100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_waits_for_another_process_that_holds_the_file() {
+    let dir = directory();
+    let path = dir.path().join("busy.db");
+    let store = open(&path).await;
+    let other = Connection::open(&path).expect("it opens");
+    other.execute_batch("begin immediate").expect("the lock");
+    let client = Client::on(store);
+    let waiting = tokio::spawn(async move { client.start_many([m()]).await });
+    assert!(!waiting.is_finished());
+    other.execute_batch("rollback").expect("the lock is free again");
+    waiting.await.expect("no panic").expect("it is written once the file is free");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_go_on_while_a_write_is_under_way() {
+    let dir = directory();
+    let path = dir.path().join("readers.db");
+    let client = Client::on(open(&path).await);
+    let id = client.start_many([m()]).await.expect("a start")[0].id();
+    let writing = Connection::open(&path).expect("it opens");
+    writing.execute_batch("begin immediate; update instances set step = 'unseen'").expect("a write");
+    assert_eq!(client.get(id).await.expect("a read").expect("it is there").step, "start");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn engines_of_two_stores_on_one_file_share_the_work() {
+    let dir = directory();
+    let path = dir.path().join("two.db");
+    let (here, there) = (open(&path).await, open(&path).await);
+    let start = |store: Arc<SqliteStore>| {
+        Engine::on(store).job(Count).poll(Duration::from_millis(20)).queue("default", 8).start()
+    };
+    let (first, second) = (start(here).await.expect("it starts"), start(there).await.expect("it starts"));
+    let new = (0..200).map(NewInstance::job::<Count>);
+    let ids = first.client().start_many(new).await.expect("a start");
+    for (n, id) in ids.iter().enumerate() {
+        let output = second.client().wait_job::<Count>(id.id(), Duration::from_secs(60)).await;
+        assert_eq!(output.expect("an output"), n as u64);
+        let history = first.client().history(id.id()).await.expect("a history");
+        assert_eq!(history.len(), 2, "each ran once: {history:?}");
+    }
+    first.shutdown().await;
+    second.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_torn_tail_of_the_log_takes_nothing_that_was_acknowledged() {
+    let dir = directory();
+    let path = dir.path().join("torn.db");
+    let client = Client::on(open(&path).await);
+    let mut ids = Vec::new();
+    for _ in 0..20 {
+        ids.push(client.start_many([m()]).await.expect("a start")[0].id());
+    }
+    // A copy as a crash would leave it: the log has a frame that was only half written.
+    let copy = dir.path().join("copy.db");
+    std::fs::copy(&path, &copy).expect("a copy");
+    let log = |path: &Path| path.with_extension("db-wal");
+    let mut wal = std::fs::read(log(&path)).expect("a log");
+    let frame: Vec<u8> = wal[32..32 + 24 + 1000].to_vec();
+    wal.extend(frame);
+    std::fs::write(log(&copy), wal).expect("a log");
+    let reopened = Client::on(open(&copy).await);
+    for id in ids {
+        assert!(reopened.get(id).await.expect("a read").is_some(), "{id} was acknowledged");
+    }
+    let conn = Connection::open(&copy).expect("it opens");
+    let verdict: String = conn.query_row("pragma integrity_check", [], |row| row.get(0)).expect("a verdict");
+    assert_eq!(verdict, "ok");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_closed_leaves_one_file_behind() {
+    let dir = directory();
+    let path = dir.path().join("closed.db");
+    let store = open(&path).await;
+    let id = Client::on(store.clone()).start_many([m()]).await.expect("a start")[0].id();
+    store.get("default".to_owned(), id.into()).await.expect("a read");
+    drop(store);
+    let files: Vec<_> = std::fs::read_dir(dir.path())
+        .expect("a directory")
+        .map(|file| file.expect("a file").file_name().into_string().expect("a name"))
+        .collect();
+    assert_eq!(files, ["closed.db"]);
+}
+
+struct Count;
+
+impl dormouse::Job for Count {
+    const NAME: &'static str = "count";
+    type Input = u64;
+    type Output = u64;
+
+    async fn run(&self, input: u64, _cx: &dormouse::Context) -> Result<u64, dormouse::BoxError> {
+        Ok(input)
+    }
+}
