@@ -185,6 +185,8 @@ pub struct NewInstance {
     pub lane: Option<String>,
     /// When it may first run; `None` is now.
     pub start_at: Option<When>,
+    /// What it is parked on from the start: signal names, and perhaps a deadline.
+    pub awaits: Option<(Vec<String>, Option<When>)>,
     /// Whether its transitions are recorded; `None` is the engine's choice.
     pub history: Option<History>,
     /// Signals for its inbox, stored in the same commit (or for the holder of its key).
@@ -226,6 +228,7 @@ impl NewInstance {
             key_scope: KeyScope::Live,
             lane: None,
             start_at: None,
+            awaits: None,
             history: None,
             signals: Vec::new(),
             forked_from: None,
@@ -297,6 +300,9 @@ impl NewInstance {
             check_name("lane", lane)?;
         }
         limits.check_document("state", &self.at.state)?;
+        if let Some((names, _)) = &self.awaits {
+            names.iter().try_for_each(|name| check_name("signal name", name))?;
+        }
         self.signals.iter().try_for_each(|signal| signal.check(limits))
     }
 }

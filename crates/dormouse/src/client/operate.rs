@@ -1,10 +1,17 @@
 //! Operating on instances from outside.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
 use super::Client;
 use crate::limits::check_name;
 use crate::machine::encode_at;
 use crate::store::{Brake, Cancel, Collect, Collected};
-use crate::{At, Error, Event, InstanceId, KeyScope, Machine, NewInstance, Result, Target};
+use crate::{
+    At, Error, Event, EventKind, InstanceId, Json, Machine, NewInstance, NewSignal, Result, Target, When,
+};
 
 impl Client {
     /// Cancels an instance: at once, or when its running step ends. Its live children go with it, unless
@@ -54,8 +61,9 @@ impl Client {
         self.brake_queue(queue, Brake::Off).await
     }
 
-    /// Starts a new instance where another one was after an event, perhaps with `change`s: another key, an
-    /// edited state. The original's key is not taken along.
+    /// Starts a new instance as another one was after an event, perhaps with `change`s: another key, an edited
+    /// state. One that waited for signals waits again, for as long; one that a signal woke has that signal. The
+    /// original's key is not taken along.
     pub async fn fork(
         &self,
         target: impl Into<Target>,
@@ -65,20 +73,18 @@ impl Client {
         let target = target.into();
         let origin = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
         let event = self.event(origin.id, seq).await?;
-        let at = At { step: event.step.into(), state: event.state };
         let new = NewInstance {
             queue: origin.queue,
             priority: origin.priority,
             lane: origin.lane,
-            key_scope: KeyScope::Live,
             forked_from: Some((origin.id, seq)),
-            ..NewInstance::named(origin.machine, event.version, at)
+            ..as_after(origin.machine, event)?
         };
         self.start_one(change(new)).await
     }
 
     /// Removes instances that ended longer ago than `ended_for`, in bounded batches.
-    pub async fn collect(&self, ended_for: std::time::Duration) -> Result<Collected> {
+    pub async fn collect(&self, ended_for: Duration) -> Result<Collected> {
         let mut total = Collected::default();
         loop {
             let batch =
@@ -104,4 +110,38 @@ impl Client {
         let events = self.store.history(id, after, 1).await?;
         events.into_iter().next().filter(|event| event.seq == seq).ok_or_else(missing)
     }
+}
+
+/// An instance as it was after an event: parked on what it waited for, or woken by the signal it received.
+fn as_after(machine: String, event: Event) -> Result<NewInstance> {
+    let new = NewInstance::named(machine, event.version, At { step: event.step.into(), state: event.state });
+    let (kind, data) = (event.kind, event.data.unwrap_or_else(Json::null));
+    Ok(match kind {
+        EventKind::SignalWaiting => {
+            let Waiting { names, until } = data.decode("event's data")?;
+            let left =
+                until.map(|until| Duration::try_from(until.duration_since(event.at)).unwrap_or_default());
+            NewInstance { awaits: Some((names, left.map(When::In))), ..new }
+        }
+        EventKind::SignalReceived => {
+            let Received { name, payload } = data.decode("event's data")?;
+            NewInstance { awaits: Some((vec![name.clone()], None)), ..new }
+                .signal(NewSignal::new(name, payload))
+        }
+        _ => new,
+    })
+}
+
+/// The data of `signal.waiting`.
+#[derive(Deserialize)]
+struct Waiting {
+    names: Vec<String>,
+    until: Option<Timestamp>,
+}
+
+/// The data of `signal.received`.
+#[derive(Deserialize)]
+struct Received {
+    name: String,
+    payload: Json,
 }

@@ -203,8 +203,7 @@ async fn one_that_failed_for_a_taken_key_can_hold_it_after_a_retry(kit: Kit) {
     failed_for(&kit, id, holder).await;
     kit.client().cancel(holder).await.expect("a live instance");
     kit.client().retry(id).await.expect("its key is free");
-    let claimed = kit.claim_one(worker).await;
-    kit.commit(worker, commit(&claimed, wait_for(&["go"], "end"))).await;
+    assert_eq!(kit.status(id).await, Status::AwaitingSignal);
     let told = kit.insert_many(vec![m().key("k")]).await;
     assert_eq!(told, [Inserted::Taken { holder: id, signals: Vec::new() }]);
 }

@@ -25,7 +25,8 @@ suite![
     a_failed_or_cancelled_instance_can_be_retried,
     a_retry_can_start_elsewhere,
     a_live_or_done_instance_cannot_be_retried,
-    a_retry_of_one_cancelled_while_parked_finds_nothing_received,
+    a_retry_of_one_cancelled_while_it_waited_waits_again,
+    a_retry_of_one_cancelled_while_its_children_ran_sees_how_they_ended,
     a_paused_instance_keeps_its_status_and_takes_signals_and_waits,
     a_paused_instance_is_woken_by_the_clock_and_waits,
     an_ended_instance_cannot_be_paused,
@@ -271,15 +272,33 @@ async fn a_live_or_done_instance_cannot_be_retried(kit: Kit) {
     refused(id, Status::AwaitingSignal).await;
 }
 
-async fn a_retry_of_one_cancelled_while_parked_finds_nothing_received(kit: Kit) {
+async fn a_retry_of_one_cancelled_while_it_waited_waits_again(kit: Kit) {
     let worker = kit.worker("w").await;
     let id = kit.insert(m()).await;
     let claimed = kit.claim_one(worker).await;
     kit.commit(worker, commit(&claimed, wait_until(&["go"], "end", Duration::from_secs(60)))).await;
+    let before = kit.get(id).await;
+    kit.client().cancel(id).await.expect("a live instance");
+    kit.advance(Duration::from_secs(30));
+    kit.client().retry(id).await.expect("it is cancelled");
+    let after = kit.get(id).await;
+    assert_eq!((after.status, after.awaits), (Status::AwaitingSignal, before.awaits));
+    assert_eq!(after.wake_at, before.wake_at, "its deadline is what it was");
+    kit.deliver(id, signal("go")).await;
+    assert_eq!(received(&kit.claim_one(worker).await).len(), 1);
+}
+
+async fn a_retry_of_one_cancelled_while_its_children_ran_sees_how_they_ended(kit: Kit) {
+    let worker = kit.worker("w").await;
+    let id = kit.insert(m().priority(-1)).await;
+    let claimed = kit.claim_one(worker).await;
+    kit.commit(worker, commit(&claimed, Transition::Spawn(spawn(vec![m(), m()], "join")))).await;
     kit.client().cancel(id).await.expect("a live instance");
     kit.client().retry(id).await.expect("it is cancelled");
     let claimed = kit.claim_one(worker).await;
-    assert_eq!((claimed.at.step.as_ref(), claimed.wake, claimed.awaits.len()), ("end", None, 0));
+    let statuses: Vec<_> = claimed.children.iter().map(|child| child.status).collect();
+    assert_eq!((claimed.id, claimed.wake), (id, Some(Wake::Children)));
+    assert_eq!(statuses, [Status::Cancelled, Status::Cancelled]);
 }
 
 async fn a_paused_instance_keeps_its_status_and_takes_signals_and_waits(kit: Kit) {
@@ -406,7 +425,9 @@ async fn every_event_can_be_forked_from_with_the_state_after_it(kit: Kit) {
         let fork = kit.client().fork(id, seq, |new| new).await.expect("an event");
         let row = kit.get(fork).await;
         assert_eq!((row.step.as_str(), &row.state), (place.step.as_ref(), &place.state), "at event {seq}");
-        assert_eq!((row.status, row.seq, row.attempt), (Status::Runnable, 1, 0));
+        let status = if seq == 2 { Status::AwaitingSignal } else { Status::Runnable };
+        assert_eq!((row.status, row.attempt), (status, 0), "at event {seq}");
+        assert_eq!(row.inbox, u32::from(seq == 3), "what woke the original wakes the fork");
         assert_eq!((row.lane.as_deref(), row.priority, row.machine.as_str()), (Some("l"), 3, "m"));
         let created = kit.history(fork).await.remove(0).data.expect("where it came from");
         assert_eq!(created.as_str(), format!(r#"{{"forked_from":{id},"seq":{seq}}}"#));

@@ -34,7 +34,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
         Transition::Replay { at, delay, error } => replay(tx, &mut row, at, *delay, error.as_deref())?,
         Transition::Sleep { at, until } => sleep(tx, &mut row, &commit.received, at, *until)?,
         Transition::Await { at, names, timeout } => {
-            park_on_signals(tx, &mut row, &commit.received, Park { at, names, timeout: *timeout })?;
+            park_on_signals(tx, &mut row, &commit.received, &Park { at, names, timeout: *timeout })?;
         }
         Transition::Spawn(spawn) => park_on_children(tx, &mut row, &commit.received, spawn)?,
         Transition::Done { output } => {
@@ -75,7 +75,8 @@ fn next(tx: &mut Tx<'_>, mut row: Row, commit: &Commit, at: &At) -> Result<Recei
     let consumed = consume(tx, &mut row, &commit.received)?;
     row.progress();
     row.go_to(at);
-    tx.record(&mut row, EventKind::StepCompleted, consumed)?;
+    let data = consumed.map(|consumed| with_consumed("{}".to_owned(), Some(consumed)));
+    tx.record(&mut row, EventKind::StepCompleted, data)?;
     if commit.hold == Hold::Keep && !row.paused {
         tx.save(&mut row)?;
         let inbox = if row.inbox > 0 { inbox(tx.conn(), row.id)? } else { Vec::new() };
@@ -111,22 +112,28 @@ fn replay(
 
 fn sleep(tx: &Tx<'_>, row: &mut Row, received: &[SignalId], at: &At, until: When) -> Result<()> {
     let until = until.moment(tx.now());
-    consume(tx, row, received)?;
+    let consumed = consume(tx, row, received)?;
     row.progress();
     row.go_to(at);
-    tx.record(row, EventKind::StepCompleted, Some(format!(r#"{{"sleep_until":"{until}"}}"#)))?;
+    let data = format!(r#"{{"sleep_until":"{until}"}}"#);
+    tx.record(row, EventKind::StepCompleted, Some(with_consumed(data, consumed)))?;
     row.park(Status::Scheduled, Some(until));
     Ok(())
 }
 
-struct Park<'a> {
-    at: &'a At,
-    names: &'a [String],
-    timeout: Option<When>,
+pub(super) struct Park<'a> {
+    pub(super) at: &'a At,
+    pub(super) names: &'a [String],
+    pub(super) timeout: Option<When>,
 }
 
 /// Parks on names, unless a matching signal is there that the parking step was not handed.
-fn park_on_signals(tx: &Tx<'_>, row: &mut Row, received: &[SignalId], park: Park<'_>) -> Result<()> {
+pub(super) fn park_on_signals(
+    tx: &Tx<'_>,
+    row: &mut Row,
+    received: &[SignalId],
+    park: &Park<'_>,
+) -> Result<()> {
     let mut names = park.names.to_vec();
     names.sort_unstable();
     names.dedup();
@@ -158,7 +165,7 @@ fn unseen(tx: &Tx<'_>, row: &Row, received: &[SignalId], names: &[String]) -> Re
 
 /// Inserts the children and parks on their barrier, or runs on if there is nothing to wait for.
 fn park_on_children(tx: &mut Tx<'_>, row: &mut Row, received: &[SignalId], spawn: &Spawn) -> Result<()> {
-    consume(tx, row, received)?;
+    let consumed = consume(tx, row, received)?;
     row.progress();
     row.go_to(&spawn.at);
     row.round += 1;
@@ -181,7 +188,7 @@ fn park_on_children(tx: &mut Tx<'_>, row: &mut Row, received: &[SignalId], spawn
         "round": row.round, "inserted": inserted, "dropped": spawn.children.len() - inserted as usize,
         "barrier": barrier, "until": until.map(|at| at.to_string()),
     });
-    tx.record(row, EventKind::ChildrenSpawned, Some(data.to_string()))?;
+    tx.record(row, EventKind::ChildrenSpawned, Some(with_consumed(data.to_string(), consumed)))?;
     row.barrier = Some(barrier);
     if barrier == 0 {
         row.wake(Wake::Children, tx.now_us());
@@ -191,7 +198,18 @@ fn park_on_children(tx: &mut Tx<'_>, row: &mut Row, received: &[SignalId], spawn
     Ok(())
 }
 
-/// Consumes what the step received, by id; a dedup key outlives its signal. Tells what it was, for history.
+/// Adds what was consumed to an event's data.
+fn with_consumed(mut data: String, consumed: Option<String>) -> String {
+    if let Some(consumed) = consumed {
+        let end = data.pop();
+        assert_eq!(end, Some('}'), "an event's data is an object");
+        let comma = if data.len() > 1 { "," } else { "" };
+        data = format!(r#"{data}{comma}"consumed":{consumed}}}"#);
+    }
+    data
+}
+
+/// Consumes what the step received, by id; a dedup key outlives its signal. Tells what it was, as a JSON array.
 fn consume(tx: &Tx<'_>, row: &mut Row, received: &[SignalId]) -> Result<Option<String>> {
     if received.is_empty() {
         return Ok(None);
@@ -211,5 +229,5 @@ fn consume(tx: &Tx<'_>, row: &mut Row, received: &[SignalId]) -> Result<Option<S
         consumed.push(SignalData { id: *id, name: &name, payload: &payload, dedup_key: None }.to_text());
     }
     row.inbox = row.inbox.checked_sub(received.len() as u32).expect("the inbox holds what was received");
-    Ok(Some(format!(r#"{{"consumed":[{}]}}"#, consumed.join(","))))
+    Ok(Some(format!("[{}]", consumed.join(","))))
 }

@@ -2,6 +2,7 @@
 
 use rusqlite::params;
 
+use super::commit::{Park, park_on_signals};
 use super::deliver::deliver_to;
 use super::tx::Tx;
 use crate::{
@@ -67,6 +68,11 @@ pub(super) fn insert(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<Paren
         Some(at) => tx.effects.arm(at),
         None if !blocked => tx.effects.runnable(&new.queue),
         None => {}
+    }
+    if let Some((names, timeout)) = &new.awaits {
+        let mut row = tx.load(id)?.expect("it was just inserted");
+        park_on_signals(tx, &mut row, &[], &Park { at: &new.at, names, timeout: *timeout })?;
+        tx.save(&mut row)?;
     }
     for signal in &new.signals {
         deliver_to(tx, id, signal)?;

@@ -1,9 +1,12 @@
 //! What people and programs do to instances from outside: cancel, retry, pause.
 
+use jiff::Timestamp;
+use rusqlite::OptionalExtension;
+
 use super::row::{End, Row};
 use super::tx::Tx;
 use crate::store::{Brake, Cancel};
-use crate::{At, Error, EventKind, InstanceId, Result, Status, Target};
+use crate::{At, Error, EventKind, InstanceId, Result, Status, Target, Wake};
 
 pub(super) fn cancel(tx: &mut Tx<'_>, namespace: &str, target: &Target) -> Result<Cancel> {
     let mut row = find(tx, namespace, target)?;
@@ -71,18 +74,33 @@ pub(super) fn retry(
     }
     row.attempt = 0;
     row.ended_at = None;
-    if row.wake.is_none() {
-        // It was cancelled while parked: nothing it waited for has come, and the step will see that.
-        row.awaits = None;
-        row.barrier = None;
+    let was_parked = row.wake.is_none();
+    match at {
+        Some(at) => {
+            row.go_to(at);
+            row.awaits = row.awaits.filter(|_| !was_parked);
+            row.barrier = row.barrier.filter(|_| !was_parked);
+            row.run_at(tx.now_us());
+        }
+        // It was cancelled while it waited, so it waits again; had it been woken, its step would run.
+        None if was_parked && row.awaits.is_some() => {
+            let until = last_deadline(tx, row.id)?;
+            row.park(Status::AwaitingSignal, until);
+        }
+        // Its children were cancelled with it, or have ended meanwhile: it sees how.
+        None if was_parked && row.barrier.is_some() => row.wake(Wake::Children, tx.now_us()),
+        None => row.run_at(tx.now_us()),
     }
-    if let Some(at) = at {
-        row.go_to(at);
-    }
-    row.run_at(tx.now_us());
     tx.record(&mut row, EventKind::Retried, None)?;
     tx.save(&mut row)?;
     Ok(row.id)
+}
+
+/// The deadline of an instance's last await, as its history tells it.
+fn last_deadline(tx: &Tx<'_>, id: InstanceId) -> Result<Option<Timestamp>> {
+    let mut sql = tx.sql(include_str!("last_deadline.sql"))?;
+    let until: Option<String> = sql.query_row([id.0], |row| row.get(0)).optional()?.flatten();
+    Ok(until.and_then(|until| until.parse().ok()))
 }
 
 pub(super) fn pause(tx: &mut Tx<'_>, namespace: &str, target: &Target, brake: Brake) -> Result<InstanceId> {
