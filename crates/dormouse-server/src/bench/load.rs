@@ -71,6 +71,31 @@ impl Machine for Sleeper {
     }
 }
 
+struct Nap;
+
+#[derive(Serialize, Deserialize)]
+enum Napping {
+    Start { ms: u64 },
+    Awake { due: jiff::Timestamp },
+}
+
+impl Machine for Nap {
+    const NAME: &'static str = "nap";
+    type State = Napping;
+    /// How late it woke, in microseconds.
+    type Output = i64;
+
+    async fn step(&self, state: Napping, cx: &Context) -> StepResult<Self> {
+        Ok(match state {
+            Napping::Start { ms } => {
+                let due = cx.now() + Duration::from_millis(ms);
+                Outcome::sleep(due, Napping::Awake { due })
+            }
+            Napping::Awake { due } => Outcome::done(cx.now().duration_since(due).as_micros() as i64),
+        })
+    }
+}
+
 struct Parent;
 
 #[derive(Serialize, Deserialize)]
@@ -105,6 +130,7 @@ pub(super) async fn measure(dir: &Path, history: History, less: u64) -> Result<F
             .machine(Chain)
             .machine(Sleeper)
             .machine(Parent)
+            .machine(Nap)
             .job(Noop)
             .queue("default", PLACES)
             .history(history)
@@ -117,6 +143,7 @@ pub(super) async fn measure(dir: &Path, history: History, less: u64) -> Result<F
     let (signal_p50_ms, signal_p99_ms) = round_trips(&client, 1000 / less).await?;
     let signal_storm_per_s = storm(&client, 5000).await?;
     let fanout_1000_ms = fan_out(&client).await?;
+    let (timer_late_p50_ms, timer_late_p99_ms) = timers(&client, 100_000 / less, 200).await?;
     engine.shutdown().await;
 
     let parked_path = dir.join("parked.db");
@@ -146,6 +173,8 @@ pub(super) async fn measure(dir: &Path, history: History, less: u64) -> Result<F
         signal_p99_ms,
         signal_storm_per_s,
         fanout_1000_ms,
+        timer_late_p50_ms,
+        timer_late_p99_ms,
         parked_bytes,
         parked_rss_bytes,
         parked_cpu_percent,
@@ -239,6 +268,20 @@ async fn fan_out(client: &Client) -> Result<f64, BoxError> {
     let joined = client.wait::<Parent>(id, PATIENCE).await?;
     assert_eq!(joined, 1000, "every child is joined");
     Ok(started.elapsed().as_secs_f64() * 1000.0)
+}
+
+/// Short naps, one after the other, while many others are armed for later.
+async fn timers(client: &Client, armed: u64, naps: u64) -> Result<(f64, f64), BoxError> {
+    let later = Duration::from_secs(24 * 3600);
+    let new = (0..armed).map(|_| NewInstance::of::<Nap>(Napping::Start { ms: 0 }).start_at(later));
+    insert(client, new.collect()).await?;
+    let mut late = Vec::new();
+    for nap in 0..naps {
+        let id = client.start::<Nap>(Napping::Start { ms: 5 + nap % 20 }).await?;
+        late.push(client.wait::<Nap>(id, PATIENCE).await? as f64 / 1000.0);
+    }
+    late.sort_by(f64::total_cmp);
+    Ok((late[late.len() / 2], late[late.len() * 99 / 100]))
 }
 
 async fn park(client: &Client, count: u64) -> Result<(), BoxError> {

@@ -15,6 +15,8 @@ pub(super) struct Figures {
     pub(super) signal_p99_ms: f64,
     pub(super) signal_storm_per_s: f64,
     pub(super) fanout_1000_ms: f64,
+    pub(super) timer_late_p50_ms: f64,
+    pub(super) timer_late_p99_ms: f64,
     pub(super) parked_bytes: f64,
     pub(super) parked_rss_bytes: f64,
     pub(super) parked_cpu_percent: f64,
@@ -31,7 +33,7 @@ pub(super) fn word(history: History) -> &'static str {
 
 type Row = (&'static str, fn(&mut Figures) -> &mut f64);
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 13] = [
     ("jobs inserted /s", |f| &mut f.jobs_inserted_per_s),
     ("jobs drained /s", |f| &mut f.jobs_drained_per_s),
     ("chained steps /s", |f| &mut f.chain_steps_per_s),
@@ -40,6 +42,8 @@ const ROWS: [Row; 11] = [
     ("signal round trip p99, ms", |f| &mut f.signal_p99_ms),
     ("signals in a storm /s", |f| &mut f.signal_storm_per_s),
     ("fan-out of 1,000, ms", |f| &mut f.fanout_1000_ms),
+    ("timer late p50, ms (100,000 armed)", |f| &mut f.timer_late_p50_ms),
+    ("timer late p99, ms", |f| &mut f.timer_late_p99_ms),
     ("parked: bytes on disk each", |f| &mut f.parked_bytes),
     ("parked: bytes in memory each", |f| &mut f.parked_rss_bytes),
     ("parked: % of a core", |f| &mut f.parked_cpu_percent),
@@ -66,21 +70,21 @@ pub(super) fn json(configurations: &[Figures]) -> Result<(), BoxError> {
 }
 
 pub(super) fn table(configurations: &[Figures]) -> Result<(), BoxError> {
-    print!("{:<32}", "");
+    print!("{:<36}", "");
     for figures in configurations {
-        print!("{:>18}", format!("{}, history {}", figures.store, figures.history));
+        print!("{:>20}", format!("{}, history {}", figures.store, figures.history));
     }
     println!();
     for (name, figure) in ROWS {
-        print!("{name:<32}");
+        print!("{name:<36}");
         for figures in configurations {
-            print!("{:>18}", number(*figure(&mut figures.clone())));
+            print!("{:>20}", number(*figure(&mut figures.clone())));
         }
         println!();
     }
-    print!("{:<32}", "fsyncs in a round");
+    print!("{:<36}", "fsyncs in a round");
     for figures in configurations {
-        print!("{:>18}", number(figures.fsyncs as f64));
+        print!("{:>20}", number(figures.fsyncs as f64));
     }
     println!();
     Ok(())

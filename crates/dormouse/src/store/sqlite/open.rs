@@ -71,8 +71,12 @@ fn configure(conn: &Connection) {
 }
 
 fn check_sqlite_version() -> Result<()> {
-    if rusqlite::version_number() < SQLITE_SAFE_VERSION {
-        return Err(Error::UnsafeSqlite { found: rusqlite::version().to_owned() });
+    check_version(rusqlite::version_number(), rusqlite::version())
+}
+
+fn check_version(number: i32, name: &str) -> Result<()> {
+    if number < SQLITE_SAFE_VERSION {
+        return Err(Error::UnsafeSqlite { found: name.to_owned() });
     }
     Ok(())
 }
@@ -116,4 +120,16 @@ fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
 
 fn pragma(conn: &Connection, name: &str) -> Result<i64> {
     Ok(conn.pragma_query_value(None, name, |row| row.get(0))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sqlite_that_can_corrupt_a_log_is_refused() {
+        assert!(check_version(3_051_002, "3.51.2").is_err_and(|error| error.to_string().contains("3.51.2")));
+        assert!(check_version(3_051_003, "3.51.3").is_ok());
+        assert!(check_sqlite_version().is_ok(), "the bundled one is fit to use");
+    }
 }
