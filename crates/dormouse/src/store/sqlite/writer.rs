@@ -190,8 +190,8 @@ fn set_sync(conn: &Connection, sync: Sync) -> Result<()> {
         Sync::Full => "pragma synchronous = full",
         Sync::Later => "pragma synchronous = normal",
     };
-    conn.prepare_cached(pragma)?.execute([])?;
-    Ok(())
+    // SQLite obeys this pragma when it compiles it, so a cached statement would do nothing.
+    Ok(conn.execute_batch(pragma)?)
 }
 
 /// Copies the WAL into the database once it is long, so that it can start over.
@@ -203,4 +203,20 @@ fn checkpoint(conn: &Connection, fsyncs: &AtomicU64) -> Result<()> {
         fsyncs.fetch_add(2, Ordering::Relaxed);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_for_the_disk_is_set_anew_for_every_group() {
+        let conn = Connection::open_in_memory().expect("it opens");
+        for (sync, level) in [Sync::Full, Sync::Later].into_iter().zip([2, 1]).cycle().take(6) {
+            set_sync(&conn, sync).expect("a pragma");
+            let in_force: i64 =
+                conn.pragma_query_value(None, "synchronous", |row| row.get(0)).expect("a pragma");
+            assert_eq!(in_force, level);
+        }
+    }
 }
