@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::{Error, Result};
@@ -32,7 +33,7 @@ pub(super) fn file(path: &Path) -> Result<Connection> {
     // The writer checkpoints by itself, between groups.
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
     migrate(&mut conn, path)?;
-    configure(&conn);
+    configure(&conn)?;
     Ok(conn)
 }
 
@@ -50,7 +51,7 @@ pub(super) fn memory() -> Result<Connection> {
     check_sqlite_version()?;
     let mut conn = Connection::open_in_memory()?;
     migrate(&mut conn, Path::new(":memory:"))?;
-    configure(&conn);
+    configure(&conn)?;
     Ok(conn)
 }
 
@@ -62,12 +63,16 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
     )?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.pragma_update(None, "query_only", true)?;
-    configure(&conn);
+    configure(&conn)?;
     Ok(conn)
 }
 
-fn configure(conn: &Connection) {
+fn configure(conn: &Connection) -> Result<()> {
     conn.set_prepared_statement_cache_capacity(128);
+    // Without this guarantee a plan may depend on what is bound, and a cached statement whose bindings were
+    // cleared is compiled anew each time it is used.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
 }
 
 fn check_sqlite_version() -> Result<()> {
