@@ -1,6 +1,7 @@
 //! A deploy: version 1 waits for a reply, version 2 stores its state in another form and takes the rows over.
 //!
-//! Before anything is let loose, `unreadable` tells as a dry run which live rows the new code could not read.
+//! Before anything is let loose, `unreadable` tells as a dry run which live rows the new code could not read. An
+//! engine that serves a queue which nobody uses claims nothing meanwhile.
 
 use std::time::Duration;
 
@@ -104,17 +105,20 @@ async fn main() -> Result<(), BoxError> {
         test.client().start::<v1::Tickets>(v1::Ticket::Open { subject: "the door".to_owned() }).await?;
     test.drain().await?;
 
-    test.crash_and_deploy(|engine| engine.machine(Forgetful)).await?;
+    test.crash_and_deploy(|engine| engine.machine(Forgetful).queue("dry-run", 1)).await?;
     let unreadable = test.engine().unreadable(100).await?;
     println!("dry run: {} at {:?}: {}", unreadable[0].id, unreadable[0].step, unreadable[0].reason);
     assert_eq!(unreadable.len(), 1);
 
-    // The other way round: both versions side by side, each row run by the code it started with.
-    test.crash_and_deploy(|engine| engine.machine(v1::Tickets).machine(Forgetful)).await?;
+    // One way out: both versions side by side, each row run by the code it started with.
+    test.crash_and_deploy(|engine| engine.machine(v1::Tickets).machine(Forgetful).queue("dry-run", 1))
+        .await?;
     assert_eq!(test.engine().unreadable(100).await?, []);
 
-    test.crash_and_deploy(|engine| engine.machine(v2::Tickets)).await?;
+    // Another: the code that lifts them.
+    test.crash_and_deploy(|engine| engine.machine(v2::Tickets).queue("dry-run", 1)).await?;
     assert_eq!(test.engine().unreadable(100).await?, []);
+    test.crash_and_deploy(|engine| engine.machine(v2::Tickets)).await?;
     // A parked row is lifted when it wakes. Until then it keeps its version.
     assert_eq!(test.client().get(parked).await?.expect("the ticket").version, 1);
     test.client().signal(parked, REPLY, "It is open again.".to_owned()).await?;
