@@ -65,6 +65,8 @@ async fn main() -> Result<(), BoxError> {
         client.wait::<Orders>(started.id(), Duration::from_secs(10)).await?;
     }
 
+    engine.shutdown().await;
+
     let log = log.lock().expect("the log");
     for customer in customers {
         let own: Vec<_> =
@@ -76,7 +78,5 @@ async fn main() -> Result<(), BoxError> {
     let beside = log.windows(2).filter(|pair| pair[0].0 != pair[1].0).count();
     println!("the log changed from one customer to another {beside} times");
     assert!(beside > customers.len(), "customers do not wait for each other");
-    drop(log);
-    engine.shutdown().await;
     Ok(())
 }
