@@ -48,3 +48,40 @@ pub mod prelude {
         BoxError, Context, Job, Machine, NewInstance, Outcome, Retry, Signal, StepError, StepResult,
     };
 }
+
+/// The guide, so that its code is compiled and run with the doc tests.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/README.md")]
+    mod readme {}
+    #[doc = include_str!("../../../docs/guide/machines.md")]
+    mod machines {}
+    #[doc = include_str!("../../../docs/guide/outcomes.md")]
+    mod outcomes {}
+    #[doc = include_str!("../../../docs/guide/signals.md")]
+    mod signals {}
+    #[doc = include_str!("../../../docs/guide/children.md")]
+    mod children {}
+    #[doc = include_str!("../../../docs/guide/time.md")]
+    mod time {}
+    #[doc = include_str!("../../../docs/guide/keys-and-namespaces.md")]
+    mod keys_and_namespaces {}
+    #[doc = include_str!("../../../docs/guide/lanes-queues-priority.md")]
+    mod lanes_queues_priority {}
+    #[doc = include_str!("../../../docs/guide/errors-and-retries.md")]
+    mod errors_and_retries {}
+    #[doc = include_str!("../../../docs/guide/jobs.md")]
+    mod jobs {}
+    #[doc = include_str!("../../../docs/guide/history-and-fork.md")]
+    mod history_and_fork {}
+    #[doc = include_str!("../../../docs/guide/operating.md")]
+    mod operating {}
+    #[doc = include_str!("../../../docs/guide/versions-and-migrations.md")]
+    mod versions_and_migrations {}
+    #[doc = include_str!("../../../docs/guide/testing.md")]
+    mod testing {}
+    #[doc = include_str!("../../../docs/guide/observability.md")]
+    mod observability {}
+    #[doc = include_str!("../../../docs/guide/embedding.md")]
+    mod embedding {}
+}
