@@ -6,6 +6,7 @@
 mod builder;
 mod collector;
 mod committer;
+mod dry_run;
 mod effects;
 mod lease;
 mod queue;
@@ -21,9 +22,10 @@ use tokio_util::task::TaskTracker;
 
 pub use self::builder::EngineBuilder;
 use self::committer::Committer;
+pub use self::dry_run::Unreadable;
 use self::lease::Running;
 use crate::store::{Namespaces, NewWorker, Store};
-use crate::{At, Client, History, InstanceId, Limits, Process, Registry, Result, Retention, WorkerId};
+use crate::{Client, History, Limits, Process, Registry, Result, Retention, WorkerId};
 
 /// How long to wait before trying again what the store could not do.
 const FAULT_PAUSE: Duration = Duration::from_millis(200);
@@ -89,45 +91,11 @@ impl Engine {
         }
     }
 
-    /// Lists live instances of every namespace that the code registered here cannot read, up to `rows_max`:
-    /// a dry run before a deploy. Nothing is changed.
+    /// Lists live instances of every namespace that the code registered here cannot read, up to `rows_max`.
+    /// Before a deploy, ask [`EngineBuilder::unreadable`], which runs nothing.
     pub async fn unreadable(&self, rows_max: usize) -> Result<Vec<Unreadable>> {
-        let mut unreadable = Vec::new();
-        let mut filter = crate::store::Filter { limit: 500, ..Default::default() };
-        loop {
-            let page = self.client.store().list(filter.clone()).await?;
-            for instance in page.instances.into_iter().filter(|instance| !instance.status.is_terminal()) {
-                let at = At { step: instance.step.into(), state: instance.state };
-                let step = at.step.to_string();
-                if let Err(reason) = self.registry.check_readable(&instance.machine, instance.version, at) {
-                    let (id, machine, version) = (instance.id, instance.machine, instance.version);
-                    unreadable.push(Unreadable { id, machine, version, step, reason });
-                    if unreadable.len() == rows_max {
-                        return Ok(unreadable);
-                    }
-                }
-            }
-            match page.next {
-                Some(next) => filter.after = Some(next),
-                None => return Ok(unreadable),
-            }
-        }
+        dry_run::unreadable(&**self.client.store(), &self.registry, rows_max).await
     }
-}
-
-/// A live instance that the registered code cannot run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
-    /// The instance.
-    pub id: InstanceId,
-    /// Its machine.
-    pub machine: String,
-    /// Its version.
-    pub version: u32,
-    /// Its step.
-    pub step: String,
-    /// Why not.
-    pub reason: String,
 }
 
 impl Drop for Engine {

@@ -54,6 +54,9 @@ pub enum Error {
         /// The decoding error and the path at which it happened.
         reason: String,
     },
+    /// A state that is not one of its machine's own places.
+    #[error("the state is refused: {0}")]
+    InvalidState(String),
     /// An outcome whose options do not fit it, or a batch over its bound.
     #[error("the outcome is refused: {0}")]
     InvalidOutcome(String),
@@ -113,7 +116,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// The instance waited for ended without an output.
-    #[error("instance {id} ended {status}: {}", .error.as_deref().unwrap_or("no reason given"))]
+    #[error("instance {id} is {status}: {}", .error.as_deref().unwrap_or("no reason given"))]
     Ended {
         /// The instance.
         id: InstanceId,

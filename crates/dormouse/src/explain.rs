@@ -2,8 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::Status;
 use crate::store::Situation;
+use crate::{Instance, Status};
 
 pub(crate) fn explain(situation: &Situation) -> String {
     let instance = &situation.instance;
@@ -16,17 +16,11 @@ pub(crate) fn explain(situation: &Situation) -> String {
         }
         Status::Cancelled => "it was cancelled".to_owned(),
         Status::Executing => executing(situation),
-        Status::Scheduled if instance.attempt > 0 => format!(
-            "its step {:?} failed {} and will be tried again at {}: {}",
-            instance.step,
-            times(instance.attempt),
-            instance.wake_at.map(|at| moment(at, situation.now)).unwrap_or_default(),
-            instance.last_error.as_deref().unwrap_or("no error was noted"),
-        ),
+        Status::Scheduled if instance.attempt > 0 => retrying(situation),
         Status::Scheduled => format!("it sleeps{until}"),
         Status::AwaitingSignal => format!("it is parked on the {}{until}", signals(&instance.awaits)),
         Status::AwaitingChildren => format!(
-            "it is parked on its children: {} still to end{until}",
+            "it is parked on its children{until}: {} still to end",
             instance.barrier.map_or_else(|| "some".to_owned(), |left| left.to_string())
         ),
         Status::AwaitingCompletion => format!("it is parked on an await unit{until}"),
@@ -39,6 +33,17 @@ pub(crate) fn explain(situation: &Situation) -> String {
     };
     let key = instance.key.as_ref().map(|key| format!(" {key:?}")).unwrap_or_default();
     format!("instance {}{key} ({} at {:?}): {told}{pause}", instance.id, instance.machine, instance.step)
+}
+
+fn retrying(situation: &Situation) -> String {
+    let Instance { step, attempt, wake_at, last_error, .. } = &situation.instance;
+    let when = wake_at.map(|at| moment(at, situation.now)).unwrap_or_default();
+    match last_error {
+        Some(error) => {
+            format!("its step {step:?} failed {} and will be tried again at {when}: {error}", times(*attempt))
+        }
+        None => format!("its step {step:?} asked to run again at {when}, after {} so far", tries(*attempt)),
+    }
 }
 
 fn executing(situation: &Situation) -> String {
@@ -102,6 +107,10 @@ fn signals(names: &[String]) -> String {
         [one] => format!("signal {one}"),
         many => format!("signals {}", many.join(" or ")),
     }
+}
+
+fn tries(count: u32) -> String {
+    if count == 1 { "one try".to_owned() } else { format!("{count} tries") }
 }
 
 fn times(count: u32) -> String {

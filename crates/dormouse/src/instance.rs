@@ -139,6 +139,13 @@ pub struct At {
     pub state: Json,
 }
 
+impl At {
+    /// A place of a machine.
+    pub fn of<M: Machine>(state: &M::State) -> Result<Self> {
+        encode_at(state)
+    }
+}
+
 /// The statuses in which a key counts as taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum KeyScope {
@@ -204,6 +211,7 @@ impl NewInstance {
     pub fn of<M: Machine>(state: M::State) -> Self {
         let (at, invalid) = match encode_at(&state) {
             Ok(at) => (at, None),
+            Err(Error::InvalidState(reason)) => (At { step: "".into(), state: Json::null() }, Some(reason)),
             Err(error) => (At { step: "".into(), state: Json::null() }, Some(error.to_string())),
         };
         let named = Self::named(M::NAME, M::VERSION, at);
@@ -287,7 +295,7 @@ impl NewInstance {
 
     pub(crate) fn check(&self, limits: &Limits) -> Result<()> {
         if let Some(reason) = &self.invalid {
-            return Err(Error::InvalidOutcome(reason.clone()));
+            return Err(Error::InvalidState(reason.clone()));
         }
         check_name("namespace", &self.namespace)?;
         check_name("machine name", &self.machine)?;

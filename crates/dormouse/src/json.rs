@@ -54,6 +54,7 @@ pub(crate) fn decode_text<T: DeserializeOwned>(text: &str) -> std::result::Resul
     serde_json::from_str(text).map_err(|plain| {
         let deserializer = &mut serde_json::Deserializer::from_str(text);
         match serde_path_to_error::deserialize::<_, T>(deserializer) {
+            Err(error) if error.path().iter().next().is_none() => plain.to_string(),
             Err(error) => format!("{} (at {})", error.inner(), error.path()),
             Ok(_) => plain.to_string(),
         }

@@ -20,6 +20,9 @@ mod signal;
 pub mod store;
 pub mod testing;
 
+/// The library of moments and durations that the API speaks in.
+pub use jiff;
+
 pub use crate::client::{Client, SignalCall, Start, Started};
 pub use crate::clock::{Clock, SystemClock, VirtualClock, When};
 pub use crate::context::{ChildView, Context};

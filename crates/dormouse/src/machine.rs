@@ -120,13 +120,17 @@ impl fmt::Display for StepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Error(error) => {
-                write!(f, "{error}")?;
+                let mut told = error.to_string();
                 let mut source = error.source();
                 while let Some(cause) = source {
-                    write!(f, ": {cause}")?;
+                    // Some errors tell their cause themselves.
+                    let cause_text = cause.to_string();
+                    if !told.ends_with(&cause_text) {
+                        told = format!("{told}: {cause_text}");
+                    }
                     source = cause.source();
                 }
-                Ok(())
+                f.write_str(&told)
             }
             Self::Panic(message) => write!(f, "the step panicked: {message}"),
             Self::TimedOut(limit) => write!(f, "the step ran longer than its limit of {limit:?}"),

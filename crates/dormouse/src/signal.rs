@@ -91,6 +91,11 @@ impl NewSignal {
         Self { name: name.into(), payload, dedup_key: None }
     }
 
+    /// A signal with a payload of its type.
+    pub fn of<T: Serialize>(signal: Signal<T>, payload: &T) -> Result<Self> {
+        Ok(Self::new(signal.name(), Json::encode("signal payload", payload)?))
+    }
+
     /// Sets the dedup key.
     #[must_use]
     pub fn dedup(mut self, key: impl Into<String>) -> Self {

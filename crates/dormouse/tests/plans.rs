@@ -119,8 +119,8 @@ fn a_crowd_costs_the_clock_the_reaper_and_the_lanes_nothing() {
         insert(conn, "'executing'", 1, "lane => 'quiet', worker => 7");
         insert(conn, "'done'", 1, "ended_at => 5");
         conn.execute_batch(
-            "insert into workers (id, name, host, pid, started_at, lease_until, queues, machines)
-             values (7, 'gone', '', 0, 0, 0, '[]', '[]')",
+            "insert into workers (id, name, host, pid, birth, started_at, lease_until, queues, machines)
+             values (7, 'gone', '', 0, '', 0, 0, '[]', '[]')",
         )
         .expect("a worker");
     }

@@ -31,9 +31,7 @@ impl Client {
 
     /// Sends a signal known by name, with a payload in JSON. What the target's machine declares is checked.
     pub async fn signal_raw(&self, target: impl Into<Target>, signal: NewSignal) -> Result<Delivered> {
-        let target = target.into();
-        self.check_payload(&target, &signal).await?;
-        self.deliver_one(target, signal).await
+        self.deliver_one(target.into(), signal).await
     }
 
     /// Sends many signals in one write, and says for each what became of it.
@@ -58,6 +56,7 @@ impl Client {
         if let Target::Key(key) = &target {
             check_name("key", key)?;
         }
+        self.check_payload(&target, &signal).await?;
         let delivery = Delivery { namespace: self.namespace.to_string(), target: target.clone(), signal };
         let delivered = self.applied(self.store.deliver(vec![delivery]).await?);
         match delivered.into_iter().next().expect("one signal, one answer") {
@@ -66,9 +65,9 @@ impl Client {
         }
     }
 
-    /// Asks who the target is only if a machine here checks signals of this name.
+    /// Asks who the target is only if some machine here would refuse the payload.
     async fn check_payload(&self, target: &Target, signal: &NewSignal) -> Result<()> {
-        if !self.registry.checks_signal(&signal.name) {
+        if !self.registry.might_refuse(&signal.name, &signal.payload) {
             return Ok(());
         }
         match self.store.get(self.namespace.to_string(), target.clone()).await? {

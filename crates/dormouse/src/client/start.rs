@@ -40,7 +40,6 @@ impl Client {
 
     /// Starts an instance with a signal in its inbox; if its key is taken, the holder gets the signal.
     pub async fn start_and_signal(&self, new: NewInstance, signal: NewSignal) -> Result<Started> {
-        self.registry.check_payload(&new.machine, new.version, &signal.name, &signal.payload)?;
         let inserted = self.start_many([new.signal(signal)]).await?;
         match inserted.into_iter().next().expect("one instance, one answer") {
             Inserted::New(id) => Ok(Started::New(id)),
@@ -65,7 +64,8 @@ impl Client {
     fn admit(&self, new: &mut NewInstance) -> Result<()> {
         self.namespace.as_ref().clone_into(&mut new.namespace);
         new.history.get_or_insert(self.history);
-        new.check(&self.limits)
+        new.check(&self.limits)?;
+        self.registry.check_signals(new)
     }
 }
 

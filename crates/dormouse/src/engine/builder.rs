@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Config, Engine, registration, supervise};
+use super::{Config, Engine, Unreadable, dry_run, registration, supervise};
 use crate::limits::check_name;
 use crate::machine::Typed;
 use crate::store::{Namespaces, Store};
@@ -133,6 +133,12 @@ impl EngineBuilder {
     pub fn client(&self) -> Client {
         let registry = Arc::new(self.registry.clone());
         Client::new(self.store.clone(), registry, self.config.limits, self.config.history)
+    }
+
+    /// Lists live instances of every namespace that the code registered so far cannot read, up to `rows_max`: a
+    /// dry run before a deploy. Nothing is run and nothing is changed.
+    pub async fn unreadable(&self, rows_max: usize) -> Result<Vec<Unreadable>> {
+        dry_run::unreadable(&*self.store, &self.registry, rows_max).await
     }
 
     /// Registers as a worker and starts to run.

@@ -20,7 +20,6 @@ pub(super) async fn run(shared: &Shared, row: Claimed) {
     let _registered = shared.running.add(row.id, row.seq, cancel.clone());
     let machine =
         shared.registry.get(&row.machine, row.version).expect("only registered machines are claimed").clone();
-    let claimed_version = row.version;
     let mut at = match lift(&*machine, &row) {
         Ok(at) => at,
         Err(error) => {
@@ -35,7 +34,7 @@ pub(super) async fn run(shared: &Shared, row: Claimed) {
     let mut steps = 0;
     loop {
         let span = tracing::debug_span!(
-            "step", machine = machine.name(), version = claimed_version, step = %at.step, id = %cx.id,
+            "step", machine = machine.name(), version = machine.version(), step = %at.step, id = %cx.id,
             seq = cx.seq, attempt = cx.attempt
         );
         let transition = outcome(shared, &*machine, &at, &cx).instrument(span).await;
@@ -112,7 +111,8 @@ fn context(row: Claimed, cancel: CancellationToken) -> Context {
 async fn outcome(shared: &Shared, machine: &dyn DynMachine, at: &At, cx: &Context) -> Transition {
     let started = Instant::now();
     let ran = guarded(async { machine.step(at, cx).await }, machine.step_timeout()).await;
-    metrics::histogram!("dormouse_step_seconds").record(started.elapsed());
+    metrics::histogram!("dormouse_step_seconds", "machine" => machine.name().to_owned())
+        .record(started.elapsed());
     let error = match ran.map(|transition| admit(shared, at, cx, transition)) {
         Ok(Ok(transition)) => return transition,
         Ok(Err(refused)) => StepError::Error(Box::new(refused)),
@@ -120,7 +120,7 @@ async fn outcome(shared: &Shared, machine: &dyn DynMachine, at: &At, cx: &Contex
         Err(Failure::Step(error)) => error,
     };
     tracing::debug!(%error, "the step failed");
-    metrics::counter!("dormouse_step_errors_total").increment(1);
+    metrics::counter!("dormouse_step_errors_total", "machine" => machine.name().to_owned()).increment(1);
     let reason = error.to_string();
     let handled = guarded(async { machine.handle(error, at, cx).await }, machine.step_timeout()).await;
     let second = match handled.map(|transition| admit(shared, at, cx, transition)) {
@@ -150,6 +150,7 @@ fn admit(shared: &Shared, at: &At, cx: &Context, mut transition: Transition) -> 
         for child in children {
             child.namespace.clone_from(&cx.namespace);
             child.history.get_or_insert(shared.config.history);
+            shared.registry.check_signals(child)?;
         }
     }
     transition.check(&shared.config.limits)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::DynMachine;
 use crate::limits::check_name;
-use crate::{Accepts, At, Error, Json, Result};
+use crate::{Accepts, At, Error, Json, NewInstance, NewSignal, Result};
 
 /// The machines registered with an engine, by name and version.
 #[derive(Clone, Default)]
@@ -61,9 +61,17 @@ impl Registry {
         self.by_name.values().flat_map(BTreeMap::values)
     }
 
-    /// Whether any machine checks signals of this name.
-    pub(crate) fn checks_signal(&self, signal: &str) -> bool {
-        self.machines().any(|machine| machine.accepts().iter().any(|accepts| accepts.name == signal))
+    /// Whether any machine would refuse this payload of a signal; only then does it matter whose it is.
+    pub(crate) fn might_refuse(&self, signal: &str, payload: &Json) -> bool {
+        let refuses = |accepts: &Accepts| accepts.name == signal && (accepts.check)(payload).is_err();
+        self.machines().any(|machine| machine.accepts().iter().any(refuses))
+    }
+
+    /// Refuses an instance that brings a signal its own machine refuses.
+    pub(crate) fn check_signals(&self, new: &NewInstance) -> Result<()> {
+        let check =
+            |signal: &NewSignal| self.check_payload(&new.machine, new.version, &signal.name, &signal.payload);
+        new.signals.iter().try_for_each(check)
     }
 
     /// Refuses a payload that the machine's declaration of the signal refuses.

@@ -32,7 +32,7 @@ pub(super) fn steps_of<S: DeserializeOwned>() -> Result<&'static [&'static str],
 
 /// Splits a state enum into its step and state.
 pub(crate) fn encode_at<S: Serialize + DeserializeOwned>(state: &S) -> Result<At> {
-    let steps = steps_of::<S>().map_err(Error::InvalidOutcome)?;
+    let steps = steps_of::<S>().map_err(Error::InvalidState)?;
     let text = serde_json::to_string(state).map_err(|source| Error::InvalidJson { what: "state", source })?;
     let split = text.strip_prefix("{\"").map_or_else(
         || Some((text.strip_prefix('"')?.strip_suffix('"')?, "null")),
@@ -43,9 +43,7 @@ pub(crate) fn encode_at<S: Serialize + DeserializeOwned>(state: &S) -> Result<At
             let step = steps.iter().find(|step| **step == name)?;
             Some(At { step: Cow::Borrowed(step), state: Json::trusted(state) })
         })
-        .ok_or_else(|| {
-            Error::InvalidOutcome("the state does not serialize as one of its own variants".to_owned())
-        })
+        .ok_or_else(|| Error::InvalidState("it does not serialize as one of its own variants".to_owned()))
 }
 
 /// Puts a step and its state together again; the error says what does not fit and where.

@@ -158,7 +158,11 @@ async fn a_payload_that_its_machine_does_not_accept_is_refused_at_the_door(kit: 
         let text = refused.to_string();
         assert!(text.contains("\"paid\"") && text.contains("amount") && text.contains("shop"), "{text}");
     }
+    const OTHER_TYPE: Signal<String> = Signal::named("paid");
+    assert!(client.signal(id, OTHER_TYPE, "lots".to_owned()).await.is_err(), "a constant of another type");
+    assert!(client.start_many([NewInstance::of::<Shop>(Place::Start).signal(bad())]).await.is_err());
     assert_eq!(kit.get(id).await.inbox, 0);
+    assert_eq!(kit.list(dormouse::store::Filter::default()).await.len(), 1, "nothing was started");
     let other = NewSignal::new("undeclared", Json::from(serde_json::json!("anything")));
     client.signal_raw(id, other).await.expect("what is not declared is not checked");
     client.signal(id, PAID, Payment { amount: 7 }).await.expect("a live target");
