@@ -126,6 +126,17 @@ impl Context {
         self.cancel.cancelled().await;
     }
 
+    /// Becomes the context of the next step, on the same claim.
+    pub(crate) fn go_on(&mut self, seq: u64, inbox: Vec<InboxSignal>, now: Timestamp) {
+        self.attempt = 0;
+        self.seq = seq;
+        self.wake = None;
+        self.awaits.clear();
+        self.children.clear();
+        self.inbox = inbox;
+        self.now = now;
+    }
+
     pub(crate) fn received_ids(&self) -> Vec<SignalId> {
         self.received_all().map(|signal| signal.id).collect()
     }

@@ -46,7 +46,7 @@ pub trait Store: Send + Sync + 'static {
     fn claim(&self, claim: Claim) -> Reply<'_, Written<Vec<Claimed>>>;
 
     /// Commits outcomes, each guarded by worker and `seq`, with a receipt each.
-    fn commit(&self, worker: WorkerId, batch: Vec<Commit>) -> Reply<'_, Written<Vec<Receipt>>>;
+    fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>>;
 
     /// Wakes up to `rows_max` rows whose moment has come.
     fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>>;

@@ -6,10 +6,12 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{FAULT_PAUSE, Shared, effects};
 use crate::store::{Commit, Receipt, Written};
-use crate::{Error, Result, Transition};
+use crate::{Result, Transition};
 
 /// Outcomes in one group.
 const GROUP_MAX: usize = 1024;
+/// How often an outcome is tried before a healthy store makes it fail.
+const TRIES_MAX: u32 = 3;
 
 /// The way in: hands an outcome over and waits for its receipt.
 pub(super) struct Committer {
@@ -41,7 +43,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut pending: mpsc::Receiver<Pending
     let mut group = Vec::with_capacity(GROUP_MAX);
     while pending.recv_many(&mut group, GROUP_MAX).await > 0 {
         let (commits, receivers): (Vec<_>, Vec<_>) = group.drain(..).map(|p| (p.commit, p.receipt)).unzip();
-        let receipts = write(&shared, commits).await;
+        let receipts = write(&shared, commits.into()).await;
         assert_eq!(receipts.len(), receivers.len(), "every outcome has a receipt");
         for (receipt, receiver) in receipts.into_iter().zip(receivers) {
             // A step that was abandoned meanwhile does not wait for its receipt.
@@ -51,40 +53,45 @@ pub(super) async fn run(shared: Arc<Shared>, mut pending: mpsc::Receiver<Pending
 }
 
 /// Writes a group, in parts if the whole fails, until everything in it is durable or refused.
-async fn write(shared: &Shared, commits: Vec<Commit>) -> Vec<Receipt> {
+async fn write(shared: &Shared, commits: Arc<[Commit]>) -> Vec<Receipt> {
     match write_once(shared, commits.clone()).await {
         Ok(receipts) => receipts,
         Err(error) => {
             tracing::warn!(%error, outcomes = commits.len(), "a group could not be committed, trying its parts");
             let mut receipts = Vec::with_capacity(commits.len());
-            for commit in commits {
-                receipts.push(write_alone(shared, commit).await);
+            for commit in commits.iter() {
+                receipts.push(write_alone(shared, commit.clone()).await);
             }
             receipts
         }
     }
 }
 
-/// Writes one outcome. A fault of the store is waited out; an outcome that the store cannot take fails its
-/// instance, and that alone.
+/// Writes one outcome. A fault of the store is waited out; an outcome that a healthy store cannot take fails
+/// its instance, and that alone.
 async fn write_alone(shared: &Shared, mut commit: Commit) -> Receipt {
     let mut tries = 0;
     loop {
-        let error = match write_once(shared, vec![commit.clone()]).await {
+        let error = match write_once(shared, [commit.clone()].into()).await {
             Ok(mut receipts) => return receipts.pop().expect("one outcome, one receipt"),
             Err(error) => error,
         };
         tries += 1;
         tracing::warn!(%error, id = %commit.id, tries, "an outcome could not be committed");
-        if tries == 3 && !matches!(error, Error::Busy(_) | Error::DiskFull(_)) {
-            commit.transition =
-                Transition::Fail { error: format!("its outcome could not be committed: {error}") };
+        if tries >= TRIES_MAX && is_healthy(shared).await {
+            let error = format!("its outcome could not be committed: {error}");
+            commit.transition = Transition::Fail { error };
         }
         tokio::time::sleep(FAULT_PAUSE).await;
     }
 }
 
-async fn write_once(shared: &Shared, commits: Vec<Commit>) -> Result<Vec<Receipt>> {
+/// Whether the store takes other writes: then it is the outcome's own fault that it takes not this one.
+async fn is_healthy(shared: &Shared) -> bool {
+    shared.store.heartbeat(shared.worker, shared.config.lease).await.is_ok()
+}
+
+async fn write_once(shared: &Shared, commits: Arc<[Commit]>) -> Result<Vec<Receipt>> {
     metrics::histogram!("dormouse_commit_group").record(commits.len() as f64);
     let Written { value: receipts, effects } = shared.store.commit(shared.worker, commits).await?;
     effects::apply(shared, &receipts, &effects);

@@ -20,64 +20,58 @@ pub(super) async fn run(shared: &Shared, row: Claimed) {
     let _registered = shared.running.add(row.id, row.seq, cancel.clone());
     let machine =
         shared.registry.get(&row.machine, row.version).expect("only registered machines are claimed").clone();
-    let mut at = match lift(&*machine, &row) {
+    let lifted = lift(&*machine, &row);
+    let (claimed_version, keeps_history) = (row.version, row.keeps_history);
+    let mut cx = context(row, cancel);
+    let commit = |cx: &Context, version, transition, hold| {
+        let received = cx.received_ids();
+        shared.committer.commit(Commit {
+            id: cx.id,
+            seq: cx.seq,
+            version,
+            received,
+            transition,
+            hold,
+            keeps_history,
+        })
+    };
+    let mut at = match lifted {
         Ok(at) => at,
         Err(error) => {
-            let commit = Commit { transition: Transition::Fail { error }, ..commit_of(&row) };
-            shared.committer.commit(commit).await;
+            commit(&cx, claimed_version, Transition::Fail { error }, Hold::Release).await;
             return;
         }
     };
-    let mut commit = Commit { version: machine.version(), ..commit_of(&row) };
-    let mut cx = context(row, cancel);
-    let started = Instant::now();
-    let mut steps = 0;
+    let mut budget =
+        RunAhead { steps: shared.config.run_ahead_steps, until: Instant::now() + shared.config.run_ahead };
     loop {
         let span = tracing::debug_span!(
             "step", machine = machine.name(), version = machine.version(), step = %at.step, id = %cx.id,
             seq = cx.seq, attempt = cx.attempt
         );
         let transition = outcome(shared, &*machine, &at, &cx).instrument(span).await;
-        steps += 1;
-        let runs_on = steps < shared.config.run_ahead_steps
-            && started.elapsed() < shared.config.run_ahead
-            && !shared.stop.is_cancelled();
-        commit.hold = if runs_on { Hold::Keep } else { Hold::Release };
-        commit.received = cx.received_ids();
-        let next = match &transition {
-            Transition::Next { at } if runs_on => Some(at.clone()),
-            _ => None,
-        };
-        commit.transition = transition;
-        match (shared.committer.commit(commit.clone()).await, next) {
-            (Some(Receipt::Held { seq, inbox, now }), Some(next)) => {
-                at = next;
-                commit.seq = seq;
-                cx = Context {
-                    attempt: 0,
-                    seq,
-                    wake: None,
-                    awaits: Vec::new(),
-                    children: Vec::new(),
-                    inbox,
-                    now,
-                    ..cx
-                };
-            }
+        let hold =
+            if budget.allows_another() && !shared.stop.is_cancelled() { Hold::Keep } else { Hold::Release };
+        if let Transition::Next { at: next } = &transition {
+            at = next.clone();
+        }
+        match commit(&cx, machine.version(), transition, hold).await {
+            Some(Receipt::Held { seq, inbox, now }) => cx.go_on(seq, inbox, now),
             _ => return,
         }
     }
 }
 
-fn commit_of(row: &Claimed) -> Commit {
-    Commit {
-        id: row.id,
-        seq: row.seq,
-        version: row.version,
-        received: Vec::new(),
-        transition: Transition::Fail { error: String::new() },
-        hold: Hold::Release,
-        keeps_history: row.keeps_history,
+/// How far an instance may run on before others get its place.
+struct RunAhead {
+    steps: u32,
+    until: Instant,
+}
+
+impl RunAhead {
+    fn allows_another(&mut self) -> bool {
+        self.steps = self.steps.saturating_sub(1);
+        self.steps > 0 && Instant::now() < self.until
     }
 }
 

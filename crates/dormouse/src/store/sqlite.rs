@@ -132,7 +132,7 @@ impl Store for SqliteStore {
         self.sweep(move |tx| claim::claim(tx, &claim))
     }
 
-    fn commit(&self, worker: WorkerId, batch: Vec<Commit>) -> Reply<'_, Written<Vec<Receipt>>> {
+    fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>> {
         self.write(move |tx| batch.iter().map(|commit| commit::commit(tx, worker, commit)).collect())
     }
 

@@ -148,7 +148,7 @@ async fn children_that_end_on_many_workers_at_once_wake_the_parent_once(kit: Kit
             for claimed in claim_children(&kit, worker, 6).await {
                 let store = kit.store.clone();
                 let end = commit(&claimed, done());
-                committing.push(tokio::spawn(async move { store.commit(worker, vec![end]).await }));
+                committing.push(tokio::spawn(async move { store.commit(worker, [end].into()).await }));
             }
         }
         assert_eq!(committing.len(), 24);
@@ -170,7 +170,7 @@ async fn a_child_that_ends_before_the_parents_worker_hears_of_the_spawn_wakes_it
     let spawning = commit(&claimed, Transition::Spawn(spawn(vec![child()], "join")));
     let unheard = tokio::spawn({
         let store = kit.store.clone();
-        async move { store.commit(busy, vec![spawning]).await }
+        async move { store.commit(busy, [spawning].into()).await }
     });
     let claimed = loop {
         if let Some(claimed) = claim_children(&kit, quick, 1).await.pop() {

@@ -88,7 +88,7 @@ impl Store for Faulty {
         self.inner.sleep(duration)
     }
 
-    fn commit(&self, worker: WorkerId, batch: Vec<Commit>) -> Reply<'_, Written<Vec<Receipt>>> {
+    fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>> {
         if let Some(error) = (self.refuse_commit)(&batch) {
             return Box::pin(async move { Err(error) });
         }

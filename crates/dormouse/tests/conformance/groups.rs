@@ -17,6 +17,7 @@ suite![
     one_bad_row_in_a_group_fails_alone,
     a_stale_outcome_in_a_group_does_not_hold_up_the_others,
     a_store_that_fails_for_a_while_loses_nothing,
+    an_outcome_is_not_blamed_for_a_store_that_takes_no_write_at_all,
     no_step_goes_on_before_its_outcome_is_durable,
     many_callers_at_once_all_get_their_own_answer,
     shutdown_lets_running_steps_commit,
@@ -128,6 +129,23 @@ async fn a_store_that_fails_for_a_while_loses_nothing(kit: Kit) {
         kit.story(id.id()).await;
     }
     assert_eq!(runs.load(Ordering::SeqCst), 40, "a commit that failed is committed again, not run again");
+    engine.shutdown().await;
+}
+
+async fn an_outcome_is_not_blamed_for_a_store_that_takes_no_write_at_all(kit: Kit) {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let counted = refused.clone();
+    let store = Arc::new(Faulty::on(kit.store.clone()).refuse_commit(move |_| {
+        // For longer than a single bad row would be given.
+        let broken = counted.fetch_add(1, Ordering::SeqCst) < 7;
+        broken.then(|| Error::Storage("an I/O error".into()))
+    }));
+    let script = Script::named("m", |_, _| Ok(done()));
+    let engine = Engine::on(store.clone()).dyn_machine(script).start().await.expect("the engine starts");
+    store.refuse_next("heartbeat", 100);
+    let id = engine.client().start_many([m()]).await.expect("a start")[0].id();
+    let ended = engine.client().wait_end(id, SOON).await.expect("it ends");
+    assert_eq!((ended.status, ended.attempt, refused.load(Ordering::SeqCst)), (Status::Done, 0, 8));
     engine.shutdown().await;
 }
 

@@ -128,7 +128,7 @@ impl Kit {
     }
 
     pub async fn commit_many(&self, worker: WorkerId, commits: Vec<Commit>) -> Vec<Receipt> {
-        self.store.commit(worker, commits).await.expect("a commit").value
+        self.store.commit(worker, commits.into()).await.expect("a commit").value
     }
 
     pub async fn deliver(&self, id: InstanceId, signal: NewSignal) -> Delivered {

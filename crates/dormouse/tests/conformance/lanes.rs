@@ -59,7 +59,7 @@ async fn eight_workers_on_one_hot_lane_never_run_two_at_once_and_keep_its_order(
                 }
                 running.fetch_sub(1, Ordering::SeqCst);
                 let transition = if second_step { done() } else { next("second") };
-                store.commit(worker, vec![commit(&row, transition)]).await.expect("a commit");
+                store.commit(worker, [commit(&row, transition)].into()).await.expect("a commit");
             }
         }));
     }
@@ -345,7 +345,7 @@ async fn a_lane_runs_across_queues_and_machines(kit: Kit) {
     assert!(claim_there().await.is_empty());
     let claimed = kit.claim_one(worker).await;
     assert_eq!(claimed.id, here);
-    let released = kit.store.commit(worker, vec![commit(&claimed, done())]).await.expect("a commit");
+    let released = kit.store.commit(worker, [commit(&claimed, done())].into()).await.expect("a commit");
     assert!(released.effects.queues.contains("other"), "the next one's queue is poked");
     assert_eq!(claim_there().await[0].id, there);
 }

@@ -1,5 +1,6 @@
 //! The one writer: whatever has gathered while the last group was written is the next group.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -165,7 +166,7 @@ fn write_once(
     let changes_before = conn.total_changes();
     let written = group
         .iter_mut()
-        .try_for_each(|job| job.run(conn, clock))
+        .try_for_each(|job| guarded(|| job.run(conn, clock)))
         .and_then(|()| Ok(conn.prepare_cached("commit")?.execute([])?));
     match written {
         Ok(_) => {
@@ -182,6 +183,16 @@ fn write_once(
             Err(error)
         }
     }
+}
+
+/// Turns a broken invariant into a fault of the one write that met it: the others, and the thread, go on.
+fn guarded(write: impl FnOnce() -> Result<()>) -> Result<()> {
+    catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|panic| {
+        let reason = panic.downcast_ref::<&str>().map(ToString::to_string);
+        let reason = reason.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        tracing::error!(reason, "a write broke an invariant and is rolled back");
+        Err(Error::Storage(format!("a write broke an invariant: {reason}").into()))
+    })
 }
 
 /// In WAL mode, FULL syncs the log at every commit, and NORMAL leaves that to the next one that does.
@@ -218,5 +229,15 @@ mod tests {
                 conn.pragma_query_value(None, "synchronous", |row| row.get(0)).expect("a pragma");
             assert_eq!(in_force, level);
         }
+    }
+
+    #[tokio::test]
+    async fn a_broken_invariant_fails_its_own_write_and_the_writer_goes_on() {
+        let conn = Connection::open_in_memory().expect("it opens");
+        let writer = Writer::start(conn, Arc::new(crate::SystemClock)).expect("a thread");
+        let broken =
+            writer.write(Sync::Full, |_| -> Result<()> { panic!("the barrier fell below zero") }).await;
+        assert!(broken.is_err_and(|error| error.to_string().contains("the barrier fell below zero")));
+        assert_eq!(writer.write(Sync::Full, |_| Ok(7)).await.expect("a write").value, 7);
     }
 }
