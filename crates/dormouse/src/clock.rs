@@ -13,8 +13,8 @@ pub trait Clock: Send + Sync + 'static {
     /// The moment it is.
     fn now(&self) -> Timestamp;
 
-    /// Resolves once this clock has moved on by `duration`.
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    /// Resolves once it is this moment.
+    fn sleep_until(&self, at: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 /// The machine's own clock.
@@ -26,8 +26,9 @@ impl Clock for SystemClock {
         Timestamp::now()
     }
 
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(tokio::time::sleep(duration))
+    fn sleep_until(&self, at: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let left = Duration::try_from(at.duration_since(self.now())).unwrap_or_default();
+        Box::pin(tokio::time::sleep(left))
     }
 }
 
@@ -61,12 +62,11 @@ impl Clock for VirtualClock {
         *self.now.borrow()
     }
 
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        let until = later(self.now(), duration);
+    fn sleep_until(&self, at: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         let mut now = self.now.subscribe();
         Box::pin(async move {
             // The sender lives as long as `self`, so the channel cannot close while we wait.
-            let _ = now.wait_for(|now| *now >= until).await;
+            let _ = now.wait_for(|now| *now >= at).await;
         })
     }
 }

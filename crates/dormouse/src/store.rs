@@ -19,7 +19,7 @@ pub use self::query::{Count, Filter, Page, QueueView, Situation, Stats, WorkerVi
 use crate::poke::Hub;
 use crate::{
     At, ChildView, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, NewSignal,
-    Process, Result, SignalId, Status, Target, Transition, Wake, WorkerId,
+    Process, Result, SignalId, Status, Target, Transition, Wake, When, WorkerId,
 };
 
 /// A store's answer.
@@ -33,8 +33,8 @@ pub trait Store: Send + Sync + 'static {
     /// Tells whoever listens, here and elsewhere, what a write made possible. May be lost.
     fn poke(&self, effects: &Effects);
 
-    /// Resolves once the store's clock has moved on by `duration`.
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    /// Resolves at this moment of the store's time, or this much of it from now.
+    fn sleep(&self, until: When) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Inserts instances, each with its signals, and says for each what became of it.
     fn insert(&self, batch: Vec<NewInstance>) -> Reply<'_, Written<Vec<Inserted>>>;
@@ -281,8 +281,8 @@ pub enum Receipt {
 pub struct Due {
     /// Rows woken.
     pub woken: usize,
-    /// The next moment, in the store's time, and how far off it is.
-    pub next: Option<(Timestamp, Duration)>,
+    /// The next moment, in the store's time.
+    pub next: Option<Timestamp>,
 }
 
 /// A worker that registers.

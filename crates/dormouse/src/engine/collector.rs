@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Shared;
+use crate::When;
 use crate::store::Collect;
 
 /// Rows removed in one write.
@@ -33,6 +34,6 @@ pub(super) async fn run(shared: Arc<Shared>) {
             }
             Err(error) => tracing::warn!(%error, "could not collect"),
         }
-        shared.store.sleep(shared.config.collect_every).await;
+        shared.store.sleep(When::In(shared.config.collect_every)).await;
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{FAULT_PAUSE, Shared};
+use crate::When;
 use crate::store::{Due, Written};
 
 /// Rows woken in one write, so that other work goes on in between.
@@ -32,10 +33,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
         if woken == DUE_ROWS_MAX {
             continue;
         }
-        shared.store.hub().set_armed(next.map(|(at, _)| at));
+        shared.store.hub().set_armed(next);
         let moment = async {
             match next {
-                Some((_, left)) => shared.store.sleep(left).await,
+                Some(at) => shared.store.sleep(When::At(at)).await,
                 None => std::future::pending().await,
             }
         };

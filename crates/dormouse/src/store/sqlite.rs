@@ -37,7 +37,7 @@ use crate::store::{
 };
 use crate::{
     At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
-    SystemClock, Target, WorkerId,
+    SystemClock, Target, When, WorkerId,
 };
 
 /// A SQLite database file, or one in memory.
@@ -116,8 +116,8 @@ impl Store for SqliteStore {
         self.hub.apply(effects);
     }
 
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.clock.sleep(duration)
+    fn sleep(&self, until: When) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.clock.sleep_until(until.moment(self.clock.now()))
     }
 
     fn insert(&self, batch: Vec<NewInstance>) -> Reply<'_, Written<Vec<Inserted>>> {

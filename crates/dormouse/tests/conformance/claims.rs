@@ -191,11 +191,11 @@ async fn the_claims_of_a_process_that_is_gone_are_taken_back_at_once(kit: Kit) {
         queues: vec![],
         machines: vec![],
     };
+    let live = kit.worker("live").await;
     let gone = kit.store.register(worker).await.expect("a worker");
     let id = kit.insert(m()).await;
     kit.claim_one(gone).await;
-    let live = kit.worker("live").await;
-    assert_eq!(kit.reap().await, 1);
+    assert_eq!(kit.reap().await, 1, "whoever was running beside it takes over");
     assert_eq!(kit.claim_one(live).await.id, id);
 }
 

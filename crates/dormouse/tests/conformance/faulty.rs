@@ -13,7 +13,7 @@ use dormouse::store::{
     NewWorker, Page, Receipt, Reply, Situation, Stats, Store, Written,
 };
 use dormouse::{
-    At, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Target,
+    At, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Target, When,
     WorkerId,
 };
 
@@ -84,8 +84,8 @@ impl Store for Faulty {
         self.inner.poke(effects);
     }
 
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.inner.sleep(duration)
+    fn sleep(&self, until: When) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.inner.sleep(until)
     }
 
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>> {

@@ -16,11 +16,7 @@ pub(super) fn due(tx: &mut Tx<'_>, rows_max: usize) -> Result<Due> {
     }
     let next: Option<i64> =
         tx.sql(include_str!("due_next.sql"))?.query_row([], |row| row.get(0)).optional()?.flatten();
-    let next = next.map(timestamp).map(|at| {
-        let left = at.duration_since(tx.now());
-        (at, left.try_into().unwrap_or_default())
-    });
-    Ok(Due { woken: ids.len(), next })
+    Ok(Due { woken: ids.len(), next: next.map(timestamp) })
 }
 
 fn fire(tx: &mut Tx<'_>, id: InstanceId) -> Result<()> {

@@ -10,9 +10,7 @@ use crate::store::{Lease, Namespaces, NewWorker};
 use crate::{EventKind, InstanceId, Process, Result, Status, WorkerId};
 
 pub(super) fn register(tx: &mut Tx<'_>, worker: &NewWorker) -> Result<WorkerId> {
-    for id in predecessors(tx, worker)? {
-        deregister(tx, id)?;
-    }
+    end_leases(tx, |name, process| name == worker.name || process.is_gone())?;
     let Process { host, pid, birth } = &worker.process;
     let namespaces = match &worker.namespaces {
         Namespaces::All => None,
@@ -32,21 +30,18 @@ pub(super) fn register(tx: &mut Tx<'_>, worker: &NewWorker) -> Result<WorkerId> 
     Ok(WorkerId(tx.conn().last_insert_rowid()))
 }
 
-/// Workers that cannot come back: of the same name, or of a process that is known to be gone.
-fn predecessors(tx: &Tx<'_>, worker: &NewWorker) -> Result<Vec<WorkerId>> {
-    let mut sql = tx.sql("select id, name, host, pid, birth from workers where lease_until > 0")?;
-    let rows = sql.query_map([], |row| {
-        let process = Process { host: row.get(2)?, pid: row.get(3)?, birth: row.get(4)? };
-        Ok((WorkerId(row.get(0)?), row.get::<_, String>(1)?, process))
-    })?;
-    let mut gone = Vec::new();
-    for row in rows {
-        let (id, name, process) = row?;
-        if name == worker.name || process.is_gone() {
-            gone.push(id);
-        }
-    }
-    Ok(gone)
+/// Ends the leases of workers that cannot come back.
+fn end_leases(tx: &mut Tx<'_>, cannot_come_back: impl Fn(&str, &Process) -> bool) -> Result<()> {
+    let live: Vec<(WorkerId, String, Process)> = tx
+        .sql("select id, name, host, pid, birth from workers where lease_until > 0")?
+        .query_map([], |row| {
+            let process = Process { host: row.get(2)?, pid: row.get(3)?, birth: row.get(4)? };
+            Ok((WorkerId(row.get(0)?), row.get(1)?, process))
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    live.iter()
+        .filter(|(_, name, process)| cannot_come_back(name, process))
+        .try_for_each(|(id, ..)| deregister(tx, *id))
 }
 
 pub(super) fn heartbeat(tx: &mut Tx<'_>, worker: WorkerId, lease: Duration) -> Result<Lease> {
@@ -75,6 +70,7 @@ pub(super) fn deregister(tx: &mut Tx<'_>, worker: WorkerId) -> Result<()> {
 }
 
 pub(super) fn reap(tx: &mut Tx<'_>, rows_max: usize) -> Result<usize> {
+    end_leases(tx, |_, process| process.is_gone())?;
     let ids: Vec<i64> = tx
         .sql(include_str!("reap.sql"))?
         .query_map((tx.now_us(), rows_max as i64), |row| row.get(0))?
