@@ -80,9 +80,13 @@ fn lift(machine: &dyn DynMachine, row: &Claimed) -> Result<At, String> {
     if machine.version() == row.version {
         return Ok(row.at.clone());
     }
-    machine.migrate(row.version, row.at.clone()).map_err(|error| {
-        format!("migrating from version {} to {} failed: {error}", row.version, machine.version())
-    })
+    let lifted = catch_unwind(AssertUnwindSafe(|| machine.migrate(row.version, row.at.clone())));
+    let reason = match lifted {
+        Ok(Ok(at)) => return Ok(at),
+        Ok(Err(error)) => format!("failed: {error}"),
+        Err(panic) => format!("panicked: {}", panic_message(&*panic)),
+    };
+    Err(format!("migrating from version {} to {} {reason}", row.version, machine.version()))
 }
 
 fn context(row: Claimed, cancel: CancellationToken) -> Context {

@@ -18,6 +18,7 @@ suite![
     a_fork_from_before_a_migration_has_the_version_its_state_is_of,
     a_version_with_code_of_its_own_is_not_lifted,
     a_failing_migration_fails_that_row_alone_and_it_can_be_retried,
+    a_migration_that_panics_fails_that_row_alone,
     a_lifted_row_that_fails_is_lifted_again_when_retried,
     what_the_registered_code_cannot_read_is_listed_and_left_as_it_is,
     a_state_that_no_longer_decodes_fails_that_instance_alone_and_says_where,
@@ -122,6 +123,16 @@ async fn a_version_with_code_of_its_own_is_not_lifted(kit: Kit) {
     let builder = kit.engine().machine(Till).dyn_machine(Script::named("till", |_, _| Ok(done())));
     let engine = builder.start().await.expect("it starts");
     assert_eq!(kit.until(id, Status::Done).await.version, 1);
+    engine.shutdown().await;
+}
+
+async fn a_migration_that_panics_fails_that_row_alone(kit: Kit) {
+    let (broken, sound) =
+        (v1(&kit, "Start", json!({"cents": 666})).await, v1(&kit, "Paid", json!({"cents": 1})).await);
+    let engine = kit.engine().machine(Till).start().await.expect("it starts");
+    let error = kit.until(broken, Status::Failed).await.last_error.expect("a reason");
+    assert_eq!(error, "migrating from version 1 to 2 panicked: the number of the beast");
+    kit.until(sound, Status::Done).await;
     engine.shutdown().await;
 }
 
@@ -259,6 +270,9 @@ impl Machine for Till {
         assert_eq!(from_version, 1);
         let old: serde_json::Value = serde_json::from_str(at.state.as_str())?;
         let cents = old["cents"].as_u64().ok_or("it has no cents")?;
+        if cents == 666 {
+            panic!("the number of the beast");
+        }
         let euros = format!("{}.{:02} EUR", cents / 100, cents % 100);
         Ok(At { state: Json::from(json!({ "euros": euros })), ..at })
     }
