@@ -119,6 +119,8 @@ struct Shared {
     stop: CancellationToken,
     /// Drop everything, as this registration is over.
     abandon: CancellationToken,
+    /// Something ended that must not: this registration cannot be relied on.
+    broken: CancellationToken,
 }
 
 /// Registers and runs, again and again, until told to stop: a worker that lost its lease starts anew.
@@ -134,6 +136,7 @@ async fn supervise(
         match serve(store.clone(), registry.clone(), config.clone(), worker, stop.clone()).await {
             Ended::Stopped => return,
             Ended::LeaseLost => tracing::warn!(%worker, "the lease was lost: registering anew"),
+            Ended::Broken => tracing::error!(%worker, "a part of the engine panicked: registering anew"),
         }
         worker = loop {
             match store.register(registration(&config, &registry)).await {
@@ -151,6 +154,7 @@ async fn supervise(
 enum Ended {
     Stopped,
     LeaseLost,
+    Broken,
 }
 
 async fn serve(
@@ -173,9 +177,10 @@ async fn serve(
         running: Running::default(),
         stop,
         abandon: abandon.clone(),
+        broken: CancellationToken::new(),
     });
     let loops = TaskTracker::new();
-    let background = |task| spawn_until(&loops, &abandon, task);
+    let background = |task| spawn_loop(&loops, &shared, task);
     background(Box::pin(committer::run(shared.clone(), commits)));
     background(Box::pin(timer::run(shared.clone())));
     background(Box::pin(lease::pass_on_cancels(shared.clone())));
@@ -186,10 +191,19 @@ async fn serve(
     }
     tokio::select! {
         () = lease::keep(&shared) => Ended::LeaseLost,
+        () = broken(&shared) => Ended::Broken,
         () = drained(&shared, &steps) => {
             lease::give_up(&shared).await;
             Ended::Stopped
         }
+    }
+}
+
+/// Resolves when a loop or a step has ended that should not have: abandoning them is no such end.
+async fn broken(shared: &Shared) {
+    shared.broken.cancelled().await;
+    if shared.abandon.is_cancelled() {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -206,9 +220,13 @@ async fn drained(shared: &Shared, steps: &TaskTracker) {
 
 type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
-fn spawn_until(tracker: &TaskTracker, until: &CancellationToken, task: Task) {
-    let until = until.clone();
-    tracker.spawn(async move { until.run_until_cancelled(task).await });
+/// Spawns what runs for as long as the registration does; if it ends before, by a panic say, so does that.
+fn spawn_loop(tracker: &TaskTracker, shared: &Shared, task: Task) {
+    let (abandon, broken) = (shared.abandon.clone(), shared.broken.clone().drop_guard());
+    tracker.spawn(async move {
+        let _broken_when_dropped = broken;
+        abandon.run_until_cancelled(task).await
+    });
 }
 
 fn registration(config: &Config, registry: &Registry) -> NewWorker {

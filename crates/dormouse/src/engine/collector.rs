@@ -12,7 +12,7 @@ const COLLECT_ROWS_MAX: usize = 256;
 pub(super) async fn run(shared: Arc<Shared>) {
     let retention = shared.config.retention;
     if retention.ended.is_none() && retention.events.is_none() {
-        return;
+        return std::future::pending().await;
     }
     let mut collect = Collect {
         ended_for: retention.ended,

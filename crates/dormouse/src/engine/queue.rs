@@ -36,6 +36,8 @@ pub(super) async fn run(shared: Arc<Shared>, name: String, steps_max: usize, ste
         }
     })
     .await;
+    // Told to stop: nothing more is claimed, and what runs is waited for elsewhere.
+    std::future::pending::<()>().await;
 }
 
 /// Waits for one free place and takes all that are free with it.
@@ -77,8 +79,11 @@ async fn claim(shared: &Shared, queue: &str, rows_max: usize) -> Vec<Claimed> {
 fn spawn(shared: &Arc<Shared>, steps: &TaskTracker, row: Claimed, place: OwnedSemaphorePermit) {
     let shared = shared.clone();
     let abandon = shared.abandon.clone();
+    // A panic that is not the user's leaves its row claimed: only giving up the registration frees it.
+    let broken = shared.broken.clone().drop_guard();
     steps.spawn(async move {
         abandon.run_until_cancelled(step::run(&shared, row)).await;
+        broken.disarm();
         drop(place);
     });
 }

@@ -30,6 +30,7 @@ suite![
     a_higher_priority_arrival_cuts_into_a_long_chain,
     a_queue_runs_no_more_steps_at_a_time_than_it_has_places,
     an_engine_whose_lease_was_lost_drops_its_steps_and_registers_anew,
+    a_panic_outside_of_user_code_leaves_no_row_behind,
     two_engines_on_one_store_never_run_the_same_step_twice,
     work_is_found_without_any_poll,
 ];
@@ -362,6 +363,47 @@ async fn an_engine_whose_lease_was_lost_drops_its_steps_and_registers_anew(kit: 
     kit.store.deregister(held.worker.expect("it has a worker")).await.expect("a write");
     let ended = kit.until(id, Status::Done).await;
     assert_eq!((ended.attempt, runs.load(Ordering::SeqCst)), (1, 2));
+    engine.shutdown().await;
+}
+
+async fn a_panic_outside_of_user_code_leaves_no_row_behind(kit: Kit) {
+    struct Odd(AtomicUsize);
+    impl dormouse::DynMachine for Odd {
+        fn name(&self) -> &str {
+            "m"
+        }
+        fn version(&self) -> u32 {
+            1
+        }
+        fn steps(&self) -> Vec<String> {
+            Vec::new()
+        }
+        fn step_timeout(&self) -> Option<Duration> {
+            assert!(self.0.fetch_add(1, Ordering::SeqCst) > 0, "the engine did not expect this");
+            None
+        }
+        fn migrate(&self, _from: u32, at: dormouse::At) -> Result<dormouse::At, dormouse::BoxError> {
+            Ok(at)
+        }
+        fn check(&self, _at: &dormouse::At) -> Result<(), String> {
+            Ok(())
+        }
+        fn step<'a>(&'a self, _at: &'a dormouse::At, _cx: &'a dormouse::Context) -> dormouse::Running<'a> {
+            Box::pin(std::future::ready(Ok(done())))
+        }
+        fn handle<'a>(
+            &'a self,
+            error: dormouse::StepError,
+            _at: &'a dormouse::At,
+            _cx: &'a dormouse::Context,
+        ) -> dormouse::Running<'a> {
+            Box::pin(std::future::ready(Ok(fail(&error.to_string()))))
+        }
+    }
+    let machine = Arc::new(Odd(AtomicUsize::new(0)));
+    let engine = kit.engine().dyn_machine(machine).start().await.expect("the engine starts");
+    let id = engine.client().start_many([m()]).await.expect("a start")[0].id();
+    assert_eq!(kit.until(id, Status::Done).await.attempt, 1, "it was taken back and run again");
     engine.shutdown().await;
 }
 
