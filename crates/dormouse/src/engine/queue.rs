@@ -13,30 +13,32 @@ const CLAIM_ROWS_MAX: usize = 512;
 
 /// Claims whenever there is a free place and perhaps a row for it, until told to stop.
 pub(super) async fn run(shared: Arc<Shared>, name: String, steps_max: usize, steps: TaskTracker) {
+    // Whoever waits for the steps to end waits for the claim that is under way, too: dropped, it would be taken
+    // by the store and run by nobody.
+    let claiming = steps.token();
     let places = Arc::new(Semaphore::new(steps_max));
     let mut pokes = shared.store.hub().queue(&name);
-    let stop = shared.stop.clone();
-    stop.run_until_cancelled(async {
-        loop {
-            let mut free = take_free(&places).await;
-            // A poke that comes while we claim is seen by the wait below.
-            pokes.borrow_and_update();
-            let asked = free.num_permits();
-            let claimed = claim(&shared, &name, asked).await;
-            let took = claimed.len();
-            for row in claimed {
-                let place = free.split(1).expect("no more rows than free places");
-                spawn(&shared, &steps, row, place);
-            }
-            drop(free);
-            if took < asked {
-                // The backlog is empty: only something new, or another process, can change that.
-                let _ = tokio::time::timeout(shared.config.poll, pokes.changed()).await;
-            }
+    while let Some(mut free) = shared.stop.run_until_cancelled(take_free(&places)).await {
+        // A poke that comes while we claim is seen by the wait below.
+        pokes.borrow_and_update();
+        let asked = free.num_permits();
+        let claimed = claim(&shared, &name, asked).await;
+        let took = claimed.len();
+        for row in claimed {
+            let place = free.split(1).expect("no more rows than free places");
+            spawn(&shared, &steps, row, place);
         }
-    })
-    .await;
-    // Told to stop: nothing more is claimed, and what runs is waited for elsewhere.
+        drop(free);
+        if took < asked {
+            // The backlog is empty: only something new, or another process, can change that.
+            let news = tokio::time::timeout(shared.config.poll, pokes.changed());
+            let _ = shared.stop.run_until_cancelled(news).await;
+        }
+        if shared.stop.is_cancelled() {
+            break;
+        }
+    }
+    drop(claiming);
     std::future::pending::<()>().await;
 }
 
@@ -51,7 +53,7 @@ async fn take_free(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
 }
 
 async fn claim(shared: &Shared, queue: &str, rows_max: usize) -> Vec<Claimed> {
-    loop {
+    while !shared.stop.is_cancelled() {
         let claim = Claim {
             worker: shared.worker,
             queue: queue.to_owned(),
@@ -74,6 +76,7 @@ async fn claim(shared: &Shared, queue: &str, rows_max: usize) -> Vec<Claimed> {
             }
         }
     }
+    Vec::new()
 }
 
 fn spawn(shared: &Arc<Shared>, steps: &TaskTracker, row: Claimed, place: OwnedSemaphorePermit) {

@@ -244,10 +244,9 @@ async fn a_job_is_a_machine_with_one_step_and_twenty_tries(kit: Kit) {
     runs.store(0, Ordering::SeqCst);
     let bad = client.start_job::<Double>(0).await.expect("a start");
     for _ in 0..19 {
-        kit.until(bad, Status::Scheduled).await;
+        let before = kit.until(bad, Status::Scheduled).await.attempt;
         kit.advance(Duration::from_secs(600));
-        let fired = kit.get(bad).await.attempt;
-        while kit.get(bad).await.attempt == fired && !kit.status(bad).await.is_terminal() {
+        while kit.get(bad).await.attempt == before && !kit.status(bad).await.is_terminal() {
             tokio::task::yield_now().await;
         }
     }
