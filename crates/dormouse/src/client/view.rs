@@ -28,8 +28,10 @@ impl Client {
     pub async fn wait_end(&self, target: impl Into<Target>, within: Duration) -> Result<Instance> {
         let target = target.into();
         let deadline = Instant::now() + within;
-        let first = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
-        let id = first.id;
+        let id = match target {
+            Target::Id(id) => id,
+            Target::Key(_) => self.get(target.clone()).await?.ok_or(Error::NotFound(target))?.id,
+        };
         let waiter = self.store.hub().wait_for(id);
         loop {
             let told = waiter.notify.notified();
