@@ -40,6 +40,8 @@ pub(super) struct Row {
     pub(super) output: Option<Json>,
     /// The state to save, if it changes.
     state: Option<Json>,
+    /// Whether an event has told that state.
+    state_is_told: bool,
     /// Whether it held its lane, or could have been claimed, when it was loaded.
     was_open: bool,
 }
@@ -52,11 +54,12 @@ pub(super) enum End<'a> {
 }
 
 impl Row {
-    /// Moves it to another place; `None` data of history follows with [`Tx::record`].
+    /// Moves it to another place. The next event tells the state, and those after it need not.
     pub(super) fn go_to(&mut self, at: &At) {
         self.step.clear();
         self.step.push_str(&at.step);
         self.state = Some(at.state.clone());
+        self.state_is_told = false;
     }
 
     /// Forgets what the last park was about: the step has progressed.
@@ -123,7 +126,7 @@ impl Tx<'_> {
     pub(super) fn record(&self, row: &mut Row, kind: EventKind, data: Option<String>) -> Result<()> {
         row.seq += 1;
         if row.keeps_history {
-            let state = row.state.as_ref().map(Json::as_str);
+            let state = row.state.as_ref().filter(|_| !row.state_is_told).map(Json::as_str);
             self.sql(include_str!("record.sql"))?.execute(params![
                 row.id.0,
                 row.seq,
@@ -134,6 +137,7 @@ impl Tx<'_> {
                 data,
                 state
             ])?;
+            row.state_is_told = true;
         }
         Ok(())
     }
@@ -332,6 +336,7 @@ fn read(row: &SqlRow<'_>) -> rusqlite::Result<Row> {
         ended_at: row.get::<_, Option<i64>>(27)?.map(timestamp),
         output: None,
         state: None,
+        state_is_told: false,
         was_open: false,
     };
     read.was_open = read.is_open();
