@@ -93,8 +93,8 @@ impl Hub {
         self.cancels.subscribe()
     }
 
-    /// Changes with everything that moves.
-    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+    /// Changes with everything that moves in this process: look, then wait for a change, then look again.
+    pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 

@@ -179,16 +179,17 @@ impl Kit {
     /// Waits until an instance of a running engine is in a status.
     pub async fn until(&self, id: InstanceId, status: Status) -> Instance {
         let deadline = tokio::time::Instant::now() + SOON;
+        let mut changes = self.store.hub().changes();
         loop {
+            changes.borrow_and_update();
             let instance = self.get(id).await;
             if instance.status == status {
                 return instance;
             }
-            if tokio::time::Instant::now() > deadline {
+            if tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
                 let why = self.client().explain(id).await.expect("a read");
                 panic!("expected {status}, but {why}: {:?}", self.history(id).await);
             }
-            tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 }

@@ -1,7 +1,5 @@
 //! Versions of a machine's code, side by side and one after another.
 
-use std::time::Duration;
-
 use dormouse::prelude::*;
 use dormouse::store::Namespaces;
 use dormouse::testing::TestEngine;
@@ -231,9 +229,10 @@ async fn a_failed_decode_runs_after_a_deploy_that_reads_the_old_state() {
 /// Waits until an instance of a running engine has made this many transitions.
 async fn wait_for_story(kit: &Kit, id: InstanceId, events: u64) {
     let deadline = tokio::time::Instant::now() + SOON;
+    let mut changes = kit.store.hub().changes();
     while kit.get(id).await.seq < events {
-        assert!(tokio::time::Instant::now() < deadline, "{:?}", kit.history(id).await);
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        let moved = tokio::time::timeout_at(deadline, changes.changed()).await;
+        assert!(moved.is_ok(), "{:?}", kit.history(id).await);
     }
 }
 
