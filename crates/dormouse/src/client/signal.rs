@@ -48,7 +48,9 @@ impl Client {
             self.check_payload(&target, &signal).await?;
             batch.push(Delivery { namespace: self.namespace.to_string(), target, signal });
         }
-        Ok(self.applied(self.store.deliver(batch).await?))
+        let delivered = self.applied(self.store.deliver(batch).await?);
+        tracing::trace!(signals = delivered.len(), "signalled");
+        Ok(delivered)
     }
 
     async fn deliver_one(&self, target: Target, signal: NewSignal) -> Result<Delivered> {
@@ -59,6 +61,7 @@ impl Client {
         self.check_payload(&target, &signal).await?;
         let delivery = Delivery { namespace: self.namespace.to_string(), target: target.clone(), signal };
         let delivered = self.applied(self.store.deliver(vec![delivery]).await?);
+        tracing::trace!(%target, ?delivered, "signalled");
         match delivered.into_iter().next().expect("one signal, one answer") {
             Delivered::NoTarget => Err(Error::NoTarget(target)),
             delivered => Ok(delivered),
