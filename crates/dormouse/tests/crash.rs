@@ -15,7 +15,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use dormouse::store::Filter;
-use dormouse::{Client, Engine, EventKind, Instance, InstanceId, Status};
+use dormouse::{Client, Delivered, Engine, Error, EventKind, Instance, InstanceId, Status};
 use tempfile::TempDir;
 
 use self::child::{Order, Picking, machines};
@@ -219,6 +219,7 @@ async fn audit(database: &Path, acks: &Acks) {
     let engine =
         machines(Engine::open(&url(database)).await.expect("it opens")).start().await.expect("it starts");
     let client = engine.client();
+    check_signals(&client, acks).await;
     for key in acks.inserted.keys() {
         for dedup in child::PAYMENTS {
             // Those that were delivered before are duplicates, or find an order that has ended.
@@ -244,6 +245,18 @@ async fn audit(database: &Path, acks: &Acks) {
         }
     }
     integrity_check(database);
+}
+
+/// Every acknowledged signal is still known: sent again, it is a duplicate, unless its order has ended, which it
+/// does with all its payments alone. Asked before the audit sends any itself, which would hide a loss.
+async fn check_signals(client: &Client, acks: &Acks) {
+    for (key, dedups) in &acks.signalled {
+        for dedup in dedups {
+            let again = client.signal(key.as_str(), child::PAID, dedup.clone()).dedup(dedup).await;
+            let known = matches!(again, Ok(Delivered::Duplicate) | Err(Error::NoTarget(_)));
+            assert!(known, "the payment {dedup} of {key} was acknowledged and is lost: {again:?}");
+        }
+    }
 }
 
 /// Orders whose insert was durable but whose acknowledgement was cut off are owed nothing, but must end too.
