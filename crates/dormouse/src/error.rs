@@ -181,6 +181,22 @@ pub enum Error {
         /// The newest one known here.
         known: i64,
     },
+    /// A database server that cannot be reached as its address says.
+    #[error("cannot connect to {reason}")]
+    CannotConnect {
+        /// The host, never the password, and what went wrong.
+        reason: String,
+    },
+    /// A database without this version's schema, or with another build's functions.
+    #[error(
+        "the database has schema version {found} and this dormouse needs {known} with its own functions: run `dormouse migrate`, or call `PostgresStore::migrate`; nothing was changed"
+    )]
+    OlderSchema {
+        /// The schema version in the database; 0 if there is none.
+        found: u32,
+        /// The one needed.
+        known: u32,
+    },
     /// A linked SQLite with a known corruption bug.
     #[error(
         "the linked SQLite {found} can corrupt a WAL database (its WAL-reset bug was fixed in 3.51.3): build with rusqlite's `bundled` feature, or link 3.51.3 or newer"

@@ -164,6 +164,14 @@ pub trait DynMachine: Send + Sync + 'static {
     }
     /// The names of its steps.
     fn steps(&self) -> Vec<String>;
+    /// The queue its instances wait in, unless said otherwise.
+    fn queue(&self) -> &str {
+        "default"
+    }
+    /// Whether its transitions are recorded; `None` is the engine's choice.
+    fn history(&self) -> Option<History> {
+        None
+    }
     /// The signals it checks.
     fn accepts(&self) -> Vec<Accepts> {
         Vec::new()

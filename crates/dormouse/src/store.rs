@@ -3,6 +3,8 @@
 //! A store owns atomicity. Each write is one transaction: all of it or nothing. What may be lost after
 //! the commit (pokes) comes back as [`Effects`], data that the caller applies.
 
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod sqlite;
 
 mod query;
@@ -14,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 pub use self::query::{Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
 use crate::poke::Hub;
@@ -60,6 +63,9 @@ pub trait Store: Send + Sync + 'static {
     /// Ends a worker's lease, so that what it still holds can be reaped at once.
     fn deregister(&self, worker: WorkerId) -> Reply<'_, ()>;
 
+    /// Gives back these of a worker's claims, which it turns out nobody runs; says how many.
+    fn release(&self, worker: WorkerId, instances: Vec<InstanceId>) -> Reply<'_, Written<usize>>;
+
     /// Takes back up to `rows_max` claims of workers whose lease is over.
     fn reap(&self, rows_max: usize) -> Reply<'_, Written<usize>>;
 
@@ -99,6 +105,9 @@ pub trait Store: Send + Sync + 'static {
 
 /// Opens a store by its address.
 pub(crate) async fn open(url: &str) -> Result<Arc<dyn Store>> {
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        return open_postgres(url).await;
+    }
     let refuse = |reason| Err(crate::Error::InvalidUrl { url: url.to_owned(), reason });
     match url.strip_prefix("sqlite:") {
         Some("") => refuse("a file is missing: write sqlite:path/to/file.db"),
@@ -110,8 +119,22 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Store>> {
             let path = path.strip_prefix("//").unwrap_or(path);
             Ok(Arc::new(sqlite::SqliteStore::open(path).await?))
         }
-        None => refuse("only sqlite:path/to/file.db and sqlite::memory: are known"),
+        None => {
+            refuse("only sqlite:path/to/file.db, sqlite::memory: and postgres://user@host/database are known")
+        }
     }
+}
+
+#[cfg(feature = "postgres")]
+async fn open_postgres(url: &str) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(postgres::PostgresStore::connect(url).await?))
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn open_postgres(_url: &str) -> Result<Arc<dyn Store>> {
+    let reason = "the PostgreSQL store is not built in: turn on the feature `postgres` of dormouse";
+    // An address may hold a password.
+    Err(crate::Error::InvalidUrl { url: "postgres://…".to_owned(), reason })
 }
 
 /// A write's answer, and what it made possible.
@@ -150,6 +173,15 @@ impl Effects {
     /// Notes a moment that was armed.
     pub fn arm(&mut self, at: Timestamp) {
         self.wake_at = Some(self.wake_at.map_or(at, |armed| armed.min(at)));
+    }
+
+    /// Adds another write's.
+    pub fn merge(&mut self, other: Self) {
+        let Self { queues, wake_at, ended, cancel } = other;
+        self.queues.extend(queues);
+        wake_at.into_iter().for_each(|at| self.arm(at));
+        self.ended.extend(ended);
+        self.cancel.extend(cancel);
     }
 
     /// Notes that a row in this queue can run.
@@ -274,6 +306,8 @@ pub enum Receipt {
     Cancelled,
     /// The claim was lost before: nothing changed.
     Stale,
+    /// Another transaction holds the row: nothing changed, commit it again in a moment.
+    Busy,
 }
 
 /// What a sweep of the clock did.
@@ -300,6 +334,23 @@ pub struct NewWorker {
     pub queues: Vec<String>,
     /// The machines and versions it runs.
     pub machines: Vec<(String, u32)>,
+    /// Those machines as its code declares them.
+    pub definitions: Vec<Definition>,
+}
+
+/// A machine as its code declares it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Definition {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: u32,
+    /// Its steps; an instance starts at the first, unless said otherwise.
+    pub steps: Vec<String>,
+    /// The queue its instances wait in, unless said otherwise.
+    pub queue: String,
+    /// Whether its transitions are recorded.
+    pub keeps_history: bool,
 }
 
 /// What a heartbeat found.
@@ -309,6 +360,8 @@ pub enum Lease {
     Held {
         /// Executing instances that someone wants cancelled.
         cancel: Vec<InstanceId>,
+        /// Everything it holds, as the store sees it.
+        holds: Vec<InstanceId>,
     },
     /// It is over: nothing this worker holds is its own any more.
     Lost,

@@ -1,6 +1,7 @@
 //! Commit: outcomes that gather while one group is being written are the next group. No delay timer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -12,6 +13,8 @@ use crate::{Result, Transition};
 const GROUP_MAX: usize = 1024;
 /// How often an outcome is tried before a healthy store makes it fail.
 const TRIES_MAX: u32 = 3;
+/// How long an outcome whose row another transaction holds is put off.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// The way in: hands an outcome over and waits for its receipt.
 pub(super) struct Committer {
@@ -41,13 +44,27 @@ impl Committer {
 /// Writes group after group: at once when idle, whatever has gathered when not.
 pub(super) async fn run(shared: Arc<Shared>, mut pending: mpsc::Receiver<Pending>) {
     let mut group = Vec::with_capacity(GROUP_MAX);
-    while pending.recv_many(&mut group, GROUP_MAX).await > 0 {
-        let (commits, receivers): (Vec<_>, Vec<_>) = group.drain(..).map(|p| (p.commit, p.receipt)).unzip();
-        let receipts = write(&shared, commits.into()).await;
-        assert_eq!(receipts.len(), receivers.len(), "every outcome has a receipt");
-        for (receipt, receiver) in receipts.into_iter().zip(receivers) {
-            // A step that was abandoned meanwhile does not wait for its receipt.
-            let _ = receiver.send(receipt);
+    // Outcomes whose rows another transaction held: they go with the next group, or alone in a moment.
+    let mut busy: Vec<Pending> = Vec::new();
+    loop {
+        let more = pending.recv_many(&mut group, GROUP_MAX);
+        if busy.is_empty() {
+            if more.await == 0 {
+                return;
+            }
+        } else {
+            let _ = tokio::time::timeout(BUSY_PAUSE, more).await;
+            group.append(&mut busy);
+        }
+        let commits = group.iter().map(|pending| pending.commit.clone()).collect();
+        let receipts = write(&shared, commits).await;
+        assert_eq!(receipts.len(), group.len(), "every outcome has a receipt");
+        for (receipt, pending) in receipts.into_iter().zip(group.drain(..)) {
+            match receipt {
+                Receipt::Busy => busy.push(pending),
+                // A step that was abandoned meanwhile does not wait for its receipt.
+                receipt => drop(pending.receipt.send(receipt)),
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The lease: a heartbeat for everything this worker holds, the reaper for those who stopped theirs, and
 //! the steps that run here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -20,12 +20,17 @@ pub(super) async fn keep(shared: &Shared) {
     let mut beat = tokio::time::interval(shared.config.lease / 3);
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut renewed = Instant::now();
+    let mut unknown_before = HashSet::new();
     loop {
         beat.tick().await;
         match shared.store.heartbeat(shared.worker, shared.config.lease).await {
-            Ok(Lease::Held { cancel }) => {
+            Ok(Lease::Held { cancel, holds }) => {
                 renewed = Instant::now();
                 cancel.into_iter().for_each(|id| shared.running.cancel(id));
+                let unknown = shared.running.unknown(holds);
+                let twice: Vec<_> = unknown.intersection(&unknown_before).copied().collect();
+                unknown_before = unknown;
+                give_back(shared, twice).await;
             }
             Ok(Lease::Lost) => return,
             Err(error) => {
@@ -38,6 +43,18 @@ pub(super) async fn keep(shared: &Shared) {
         if let Err(error) = reap(shared).await {
             tracing::warn!(%error, "could not reap");
         }
+    }
+}
+
+/// Gives back claims whose answer never came: at two heartbeats in a row, no step of ours ran for them.
+async fn give_back(shared: &Shared, instances: Vec<InstanceId>) {
+    if instances.is_empty() {
+        return;
+    }
+    tracing::info!(claims = instances.len(), "gives back claims that never arrived here");
+    match shared.store.release(shared.worker, instances).await {
+        Ok(Written { effects, .. }) => shared.store.poke(&effects),
+        Err(error) => tracing::warn!(%error, "could not give back claims"),
     }
 }
 
@@ -89,6 +106,12 @@ impl Running {
     pub(super) fn add(&self, id: InstanceId, seq: u64, cancel: CancellationToken) -> RunningGuard<'_> {
         self.lock().insert(id, (seq, cancel));
         RunningGuard { running: self, id, seq }
+    }
+
+    /// Those among them for which no step runs here.
+    fn unknown(&self, held: Vec<InstanceId>) -> HashSet<InstanceId> {
+        let running = self.lock();
+        held.into_iter().filter(|id| !running.contains_key(id)).collect()
     }
 
     fn cancel(&self, id: InstanceId) {

@@ -152,6 +152,10 @@ impl Store for SqliteStore {
         quiet(self.write(move |tx| lease::deregister(tx, worker)))
     }
 
+    fn release(&self, worker: WorkerId, instances: Vec<InstanceId>) -> Reply<'_, Written<usize>> {
+        self.sweep(move |tx| lease::release(tx, worker, &instances))
+    }
+
     fn reap(&self, rows_max: usize) -> Reply<'_, Written<usize>> {
         self.sweep(move |tx| lease::reap(tx, rows_max))
     }

@@ -13,8 +13,8 @@ use dormouse::store::{
     NewWorker, Page, Receipt, Reply, Situation, Stats, Store, Written,
 };
 use dormouse::{
-    At, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Target, When,
-    WorkerId,
+    At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, NewInstance,
+    Target, VirtualClock, When, WorkerId,
 };
 
 type CommitFault = Box<dyn Fn(&[Commit]) -> Option<Error> + Send + Sync>;
@@ -25,11 +25,24 @@ pub struct Faulty {
     calls: Mutex<HashMap<&'static str, usize>>,
     refuse: Mutex<HashMap<&'static str, usize>>,
     refuse_commit: CommitFault,
+    clock: Option<VirtualClock>,
 }
 
 impl Faulty {
     pub fn on(inner: Arc<dyn Store>) -> Self {
-        Self { inner, calls: Mutex::default(), refuse: Mutex::default(), refuse_commit: Box::new(|_| None) }
+        Self {
+            inner,
+            calls: Mutex::default(),
+            refuse: Mutex::default(),
+            refuse_commit: Box::new(|_| None),
+            clock: None,
+        }
+    }
+
+    /// Sleeps by a clock that the test moves, as the store's own time is moved.
+    pub fn sleep_by(mut self, clock: VirtualClock) -> Self {
+        self.clock = Some(clock);
+        self
     }
 
     /// Fails commits for which the closure gives an error; nothing of them is written.
@@ -85,7 +98,16 @@ impl Store for Faulty {
     }
 
     fn sleep(&self, until: When) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.inner.sleep(until)
+        match &self.clock {
+            Some(clock) => {
+                let at = match until {
+                    When::At(at) => at,
+                    When::In(duration) => clock.now() + duration,
+                };
+                clock.sleep_until(at)
+            }
+            None => self.inner.sleep(until),
+        }
     }
 
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>> {
@@ -103,6 +125,7 @@ impl Store for Faulty {
         register(worker: NewWorker) -> WorkerId;
         heartbeat(worker: WorkerId, lease: Duration) -> Lease;
         deregister(worker: WorkerId) -> ();
+        release(worker: WorkerId, instances: Vec<InstanceId>) -> Written<usize>;
         reap(rows_max: usize) -> Written<usize>;
         collect(collect: Collect) -> Collected;
         cancel(namespace: String, target: Target) -> Written<Cancel>;

@@ -24,6 +24,8 @@ pub struct Kit {
     pub store: Arc<dyn Store>,
     clock: VirtualClock,
     _dir: Option<TempDir>,
+    #[cfg(feature = "postgres")]
+    database: Option<crate::postgres::Database>,
 }
 
 impl Kit {
@@ -31,13 +33,34 @@ impl Kit {
         let dir = TempDir::new().expect("a directory for the test");
         let clock = clock();
         let store = SqliteStore::open_with_clock(dir.path().join("test.db"), Arc::new(clock.clone())).await;
-        Self { store: Arc::new(store.expect("a new database opens")), clock, _dir: Some(dir) }
+        Self::of(Arc::new(store.expect("a new database opens")), clock, Some(dir))
     }
 
     pub fn sqlite_memory() -> Self {
         let clock = clock();
         let store = SqliteStore::in_memory(Arc::new(clock.clone())).expect("a new database opens");
-        Self { store: Arc::new(store), clock, _dir: None }
+        Self::of(Arc::new(store), clock, None)
+    }
+
+    /// A database of its own, whose time stands still until the test moves it.
+    #[cfg(feature = "postgres")]
+    pub async fn postgres() -> Self {
+        use dormouse::store::postgres::PostgresStore;
+        let clock = clock();
+        let database = crate::postgres::Database::new(clock.now()).await;
+        let store = PostgresStore::connect(&database.url).await.expect("a migrated database opens");
+        let store = crate::faulty::Faulty::on(Arc::new(store)).sleep_by(clock.clone());
+        Self { database: Some(database), ..Self::of(Arc::new(store), clock, None) }
+    }
+
+    fn of(store: Arc<dyn Store>, clock: VirtualClock, dir: Option<TempDir>) -> Self {
+        Self {
+            store,
+            clock,
+            _dir: dir,
+            #[cfg(feature = "postgres")]
+            database: None,
+        }
     }
 
     pub fn client(&self) -> Client {
@@ -64,12 +87,20 @@ impl Kit {
 
     /// Moves the store's time on.
     pub fn advance(&self, duration: Duration) {
-        self.clock.advance(duration);
+        self.set_time(self.clock.now() + duration);
     }
 
     /// Moves the store's time back.
     pub fn turn_back(&self, duration: Duration) {
-        self.clock.set(self.clock.now() - duration);
+        self.set_time(self.clock.now() - duration);
+    }
+
+    fn set_time(&self, now: jiff::Timestamp) {
+        #[cfg(feature = "postgres")]
+        if let Some(database) = &self.database {
+            database.set_time(now);
+        }
+        self.clock.set(now);
     }
 
     // The store's verbs, in one line each.
@@ -86,6 +117,7 @@ impl Kit {
             lease,
             queues: vec!["default".to_owned()],
             machines: vec![("m".to_owned(), 1)],
+            definitions: vec![],
         };
         self.store.register(worker).await.expect("a worker registers")
     }

@@ -6,6 +6,8 @@
 
 mod faulty;
 mod kit;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod slow;
 
 /// Runs each of these tests on every store.
@@ -24,6 +26,15 @@ macro_rules! suite {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $test() {
                     super::$test(crate::kit::Kit::sqlite_memory()).await;
+                }
+            )+
+        }
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test(crate::kit::Kit::postgres().await).await;
                 }
             )+
         }

@@ -1,0 +1,63 @@
+//! Connections: every verb is one statement on one of them.
+
+use sqlx::postgres::{PgArguments, PgPool, PgRow, Postgres};
+use sqlx::query::Query;
+
+use super::fault::lost_a_race;
+use crate::Result;
+
+/// How often a statement that lost a race is sent again.
+const RACES_MAX: usize = 5;
+
+/// A statement with what is bound to it.
+pub(super) type Statement<'q> = Query<'q, Postgres, PgArguments>;
+
+/// The database, and how to talk to it.
+#[derive(Clone)]
+pub(super) struct Db {
+    pub(super) pool: PgPool,
+    /// Behind a transaction-mode pooler, what was parsed on one server connection may be run on another: each
+    /// statement is then a transaction of its own.
+    pub(super) pooled: bool,
+}
+
+impl Db {
+    /// Runs a statement that answers with one row.
+    pub(super) async fn one<'q>(&self, statement: impl Fn() -> Statement<'q>) -> Result<PgRow> {
+        Ok(self.raw_one(statement).await?)
+    }
+
+    /// Like [`Self::one`], with the error as the driver has it.
+    pub(super) async fn raw_one<'q>(
+        &self,
+        statement: impl Fn() -> Statement<'q>,
+    ) -> Result<PgRow, sqlx::Error> {
+        let mut rows = self.raw_all(statement).await?;
+        rows.pop().ok_or(sqlx::Error::RowNotFound)
+    }
+
+    /// Runs a statement that answers with rows.
+    pub(super) async fn all<'q>(&self, statement: impl Fn() -> Statement<'q>) -> Result<Vec<PgRow>> {
+        Ok(self.raw_all(statement).await?)
+    }
+
+    async fn raw_all<'q>(&self, statement: impl Fn() -> Statement<'q>) -> Result<Vec<PgRow>, sqlx::Error> {
+        let mut races = 0;
+        loop {
+            match self.send(statement()).await {
+                Err(error) if lost_a_race(&error) && races < RACES_MAX => races += 1,
+                other => return other,
+            }
+        }
+    }
+
+    async fn send(&self, statement: Statement<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
+        if !self.pooled {
+            return statement.fetch_all(&self.pool).await;
+        }
+        let mut tx = self.pool.begin().await?;
+        let rows = statement.persistent(false).fetch_all(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(rows)
+    }
+}

@@ -1,0 +1,55 @@
+-- Locks, in the one order in which everything here takes them: lanes by slot, then instances by id, a parent
+-- with a child that ends. After it, a statement sees these rows as nobody else can change them.
+
+-- Lanes are locked by slot, so that no batch, however large, holds more than 512 of them.
+create or replace function dormouse.lane_slot(p_namespace text, p_lane text) returns integer
+language sql immutable parallel safe as $$
+    select (hashtextextended(p_namespace || e'\n' || p_lane, 0) & 511)::integer
+$$;
+
+create or replace function dormouse.lock_lanes(p_slots integer[]) returns void
+language sql as $$
+    select pg_advisory_xact_lock(1685025389, slot)
+    from (select distinct slot from unnest(p_slots) slot where slot is not null order by slot) sorted
+$$;
+
+-- Locks instances, and the parents of those that end. Without waiting, it leaves out whatever another
+-- transaction holds, and says which ones it has.
+create or replace function dormouse.lock(p_ids bigint[], p_ending bigint[], p_wait boolean default true)
+returns bigint[] language plpgsql as $$
+declare
+    v_slots integer[];
+    v_parents bigint[];
+    v_locked bigint[];
+begin
+    select array_agg(dormouse.lane_slot(i.namespace, i.lane)) filter (where i.lane is not null),
+        array_agg(i.parent) filter (where i.parent is not null and not i.joined and i.id = any (p_ending))
+    into v_slots, v_parents
+    from unnest(p_ids) wanted (id) join dormouse.instances i using (id);
+    if v_parents is not null then
+        select v_slots || array_agg(dormouse.lane_slot(i.namespace, i.lane)) into v_slots
+        from unnest(v_parents) wanted (id) join dormouse.instances i using (id) where i.lane is not null;
+    end if;
+    if p_wait then
+        if v_slots is not null then
+            perform dormouse.lock_lanes(v_slots);
+        end if;
+        perform from dormouse.instances where id = any (p_ids || v_parents) order by id for no key update;
+        return p_ids;
+    end if;
+    -- All lanes or none: which rows could do without the missing one is not worth finding out.
+    if not (select coalesce(bool_and(pg_try_advisory_xact_lock(1685025389, slot)), true)
+            from unnest(v_slots) slot where slot is not null) then
+        return '{}';
+    end if;
+    select array_agg(id) into v_locked from (
+        select id from dormouse.instances where id = any (p_ids || v_parents)
+        order by id for no key update skip locked
+    ) locked;
+    return array(
+        select i.id from unnest(p_ids) wanted (id) join dormouse.instances i using (id)
+        where i.id = any (v_locked)
+            and (not i.id = any (p_ending) or i.parent is null or i.joined or i.parent = any (v_locked))
+    );
+end
+$$;
