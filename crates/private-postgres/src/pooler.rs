@@ -17,6 +17,9 @@ const DEBIAN: &str = "/usr/sbin";
 const START_MAX: Duration = Duration::from_secs(20);
 const START_POLL: Duration = Duration::from_millis(10);
 
+/// What PgBouncer says in its log, and ends with, when its port is taken.
+const PORT_TAKEN: &str = "nowhere to listen on";
+
 /// It has nothing to save. Versions differ in what the milder signals mean.
 const STOP_SIGNAL: &str = "KILL";
 
@@ -73,7 +76,8 @@ impl Pooler {
 fn configure(home: &Home, server: &Server, port: u16, settings: &[(&str, &str)]) -> Result {
     let own = format!(
         "[databases]\n* = host=127.0.0.1 port={} user=postgres\n\n[pgbouncer]\npool_mode = transaction\n\
-         listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n",
+         listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
+         max_client_conn = 1000\n",
         server.port()
     );
     let chosen = settings.iter().map(|(name, value)| format!("{name} = {value}\n"));
@@ -90,11 +94,9 @@ fn launch(program: &Path, home: &Home, port: u16) -> Result<Option<Process>> {
     loop {
         let log = home.log();
         let said = log.get(log_before..).unwrap_or_default();
-        if said.contains("in use") {
-            return Ok(None);
-        }
         if let Some(status) = process.ended() {
-            return Err(format!("PgBouncer ended with {status}: {said}"));
+            let taken = said.contains(PORT_TAKEN);
+            return if taken { Ok(None) } else { Err(format!("PgBouncer ended with {status}: {said}")) };
         }
         // It says so only when it has its port, so that it is this one that answers there.
         if said.contains("process up") && TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {

@@ -5,6 +5,7 @@ mod killed;
 mod wire;
 
 use std::fs::DirBuilder;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -72,6 +73,21 @@ fn what_was_committed_survives_an_immediate_stop() {
     assert_eq!(server.port(), port);
     assert_eq!(ask(port, "select id from orders").as_deref(), Some("42"));
     assert!(server.log().contains("automatic recovery in progress"));
+}
+
+#[test]
+fn a_restart_waits_for_its_port() {
+    let mut server = start("waits");
+    server.stop_immediate();
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, server.port())).expect("the server's port");
+    thread::scope(|scope| {
+        let restart = scope.spawn(|| server.start_again());
+        thread::sleep(Duration::from_millis(500)); // Long enough for a first try, which must fail.
+        drop(taken);
+        restart.join().expect("no panic").expect("a second start");
+    });
+    assert!(server.log().contains("could not bind"));
+    assert_eq!(ask(server.port(), "select 1").as_deref(), Some("1"));
 }
 
 #[test]
