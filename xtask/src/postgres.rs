@@ -30,9 +30,8 @@ pub(crate) struct Database {
 impl Database {
     /// Installs what is missing. `pg_bin` is the directory of the programs to use, if not those that are found.
     pub(crate) fn start(pg_bin: Option<&Path>) -> Result<Database> {
-        let binaries = programs(pg_bin)?;
-        pooler()?;
-        Database::of(&binaries)
+        install_missing(pg_bin)?;
+        Database::of(&programs(pg_bin)?)
     }
 
     pub(crate) fn of(binaries: &Binaries) -> Result<Database> {
@@ -79,23 +78,21 @@ pub(crate) fn foreground(pg_bin: Option<&Path>) -> Result {
 }
 
 fn programs(pg_bin: Option<&Path>) -> Result<Binaries> {
-    if let Some(dir) = pg_bin {
-        return Binaries::at(dir).map_err(|error| format!("--pg-bin: {error}"));
-    }
-    // Where the variable names a wrong directory, to install something would not make it right.
-    if env::var_os(PROGRAMS).is_none() && Binaries::find().is_err() {
-        install("postgresql")?;
-    }
-    Binaries::find()
+    pg_bin.map_or_else(Binaries::find, |dir| Binaries::at(dir).map_err(|error| format!("--pg-bin: {error}")))
 }
 
-fn pooler() -> Result {
+fn install_missing(pg_bin: Option<&Path>) -> Result {
+    let mut packages = Vec::new();
+    // Where a directory was named and is wrong, to install something would not make it right.
+    let is_named = pg_bin.is_some() || env::var_os(PROGRAMS).is_some();
+    if !is_named && Binaries::find().is_err() {
+        packages.push("postgresql");
+    }
     if Pooler::find().is_err() {
-        install("pgbouncer")?;
+        packages.push("pgbouncer");
     }
-    Pooler::find().map(|_| ())
-}
-
-fn install(package: &str) -> Result {
-    run(Command::new("sh").args(["xtask/install-packages.sh", package]).current_dir(root()))
+    if packages.is_empty() {
+        return Ok(());
+    }
+    run(Command::new("sh").arg("xtask/install-packages.sh").args(packages).current_dir(root()))
 }
