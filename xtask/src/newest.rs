@@ -22,7 +22,8 @@ const STORE_TESTS: &str = "test --package dormouse --features postgres --test co
 
 /// `cargo xtask newest-postgres`, whose output is the directory and nothing else.
 pub(crate) fn print() -> Result {
-    let binaries = fetch(package()?)?;
+    let package = package().map_err(|reason| format!("cannot fetch the newest PostgreSQL: {reason}"))?;
+    let binaries = fetch(package)?;
     println!("{}", binaries.dir().display());
     Ok(())
 }
