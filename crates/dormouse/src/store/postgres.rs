@@ -17,8 +17,13 @@ mod lost;
 mod operate;
 mod pokes;
 mod query;
+mod rider;
 mod schema;
 mod types;
+mod within;
+
+/// The driver whose connections and transactions callers pass in.
+pub use sqlx;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -31,12 +36,14 @@ use self::connect::Address;
 use self::db::Db;
 use self::lost::Lost;
 use self::pokes::Pokes;
+pub use self::rider::StepTransaction;
 pub use self::schema::{Migrated, script as schema_script};
 use self::types::Columns;
+pub(crate) use self::within::{deliver_in, insert_in, machine_in};
 use crate::poke::Hub;
 use crate::store::{
     Brake, Cancel, Claim, Claimed, Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease,
-    NewWorker, Page, Receipt, Reply, Situation, Stats, Store, Written,
+    NewWorker, Page, Receipt, Reply, Rider, Situation, Stats, Store, Written,
 };
 use crate::{
     At, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result, Target, When,
@@ -139,6 +146,14 @@ impl Store for PostgresStore {
 
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>> {
         Box::pin(async move { commit::commit(&self.db, &self.lost, worker, &batch).await })
+    }
+
+    fn begin(&self) -> Reply<'_, Rider> {
+        Box::pin(rider::begin(&self.db))
+    }
+
+    fn commit_with(&self, worker: WorkerId, commit: Commit, rider: Rider) -> Reply<'_, Written<Receipt>> {
+        Box::pin(rider::commit_with(self.db.clone(), worker, commit, rider))
     }
 
     fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>> {

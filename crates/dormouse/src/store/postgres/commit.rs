@@ -15,6 +15,7 @@ use crate::{Children, Result, Transition, WorkerId};
 const NEXT: &str = "select v.held, v.at from dormouse.commit_next($1, $2, $3, $4, $5, $6) v";
 const COMMIT: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at, (v.effects).* \
     from dormouse.commit($1, $2::json, $3) v";
+const ASK: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at from dormouse.ask($1, $2::json) v";
 const CANCEL: &str = "select v.done, (v.effects).* from dormouse.cancel_held($1, $2, $3) v";
 
 pub(super) async fn commit(
@@ -108,20 +109,31 @@ impl Group<'_> {
         for (index, receipt) in rest.iter().zip(receipts(&row)?) {
             let receipt = match receipt {
                 Some(receipt) => receipt,
-                None => self.cancel(&commits[*index]).await?,
+                None => {
+                    let Written { value, effects } = cancel(self.db, self.worker, &commits[*index]).await?;
+                    self.effects.merge(effects);
+                    value
+                }
             };
             self.receipts[*index] = Some(receipt);
         }
         Ok(())
     }
+}
 
-    /// Cancels an instance whose step has ended, in place of its outcome.
-    async fn cancel(&mut self, commit: &Commit) -> Result<Receipt> {
-        let (id, seq) = (commit.id.0, commit.seq as i64);
-        let row = self.db.one(|| sqlx::query(CANCEL).bind(self.worker.0).bind(id).bind(seq)).await?;
-        self.effects.merge(row.effects()?);
-        Ok(if row.value("done")? { Receipt::Cancelled } else { Receipt::Stale })
-    }
+/// Cancels an instance whose step has ended, in place of its outcome.
+pub(super) async fn cancel(db: &Db, worker: WorkerId, commit: &Commit) -> Result<Written<Receipt>> {
+    let (id, seq) = (commit.id.0, commit.seq as i64);
+    let row = db.one(|| sqlx::query(CANCEL).bind(worker.0).bind(id).bind(seq)).await?;
+    let value = if row.value("done")? { Receipt::Cancelled } else { Receipt::Stale };
+    Ok(Written { value, effects: row.effects()? })
+}
+
+/// What became of a commit whose answer was lost; `None` if it did not happen.
+pub(super) async fn ask(db: &Db, worker: WorkerId, commit: &Commit) -> Result<Option<Receipt>> {
+    let outcomes = batch(&[Outcome::new(1, commit, true)])?;
+    let row = db.one(|| sqlx::query(ASK).bind(worker.0).bind(&outcomes)).await?;
+    Ok(receipts(&row)?.pop().flatten())
 }
 
 fn next<'q>(worker: WorkerId, commits: &'q [Commit], ahead: &[usize]) -> Statement<'q> {
