@@ -13,7 +13,7 @@ mod deliver;
 mod fault;
 mod insert;
 mod lease;
-mod lost;
+mod marks;
 mod operate;
 mod pokes;
 mod query;
@@ -34,7 +34,7 @@ use jiff::Timestamp;
 
 use self::connect::Address;
 use self::db::Db;
-use self::lost::Lost;
+use self::marks::Memory;
 use self::pokes::Pokes;
 pub use self::rider::StepTransaction;
 pub use self::schema::{Migrated, script as schema_script};
@@ -55,7 +55,7 @@ pub struct PostgresStore {
     db: Db,
     hub: Arc<Hub>,
     pokes: Arc<Pokes>,
-    lost: Lost,
+    memory: Memory,
     /// What time it was there, at which moment here.
     time: Mutex<Option<(Timestamp, Instant)>>,
 }
@@ -68,7 +68,7 @@ impl PostgresStore {
         let (db, listener) = address.open().await?;
         let hub = Arc::new(Hub::default());
         let pokes = Pokes::start(db.clone(), &hub, listener);
-        Ok(Self { db, hub, pokes, lost: Lost::default(), time: Mutex::default() })
+        Ok(Self { db, hub, pokes, memory: Memory::default(), time: Mutex::default() })
     }
 
     /// Brings a database's schema up to date.
@@ -145,7 +145,7 @@ impl Store for PostgresStore {
     }
 
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>> {
-        Box::pin(async move { commit::commit(&self.db, &self.lost, worker, &batch).await })
+        Box::pin(async move { commit::commit(&self.db, &self.memory, worker, &batch).await })
     }
 
     fn begin(&self) -> Reply<'_, Rider> {

@@ -7,7 +7,7 @@ use super::claim::signals;
 use super::db::{Db, Statement};
 use super::fault::lock_timed_out;
 use super::insert::{Arrival, sorted};
-use super::lost::Lost;
+use super::marks::Memory;
 use super::types::{Columns, batch, micros, when};
 use crate::store::{Commit, Effects, Hold, Receipt, Written};
 use crate::{Children, Result, Transition, WorkerId};
@@ -20,22 +20,26 @@ const CANCEL: &str = "select v.done, (v.effects).* from dormouse.cancel_held($1,
 
 pub(super) async fn commit(
     db: &Db,
-    lost: &Lost,
+    memory: &Memory,
     worker: WorkerId,
     commits: &[Commit],
 ) -> Result<Written<Vec<Receipt>>> {
     let mut group =
-        Group { db, lost, worker, receipts: vec![None; commits.len()], effects: Effects::default() };
+        Group { db, memory, worker, receipts: vec![None; commits.len()], effects: Effects::default() };
     let committed = group.write(commits).await;
     match committed {
         Ok(()) => {
-            lost.found(commits);
+            memory.lost.remove(commits);
+            memory.busy.remove(commits);
             let receipts = group.receipts.into_iter().map(|receipt| receipt.expect("each has one"));
-            Ok(Written { value: receipts.collect(), effects: group.effects })
+            let receipts: Vec<_> = receipts.collect();
+            let is_busy = |(_, receipt): &(&Commit, &Receipt)| matches!(receipt, Receipt::Busy);
+            memory.busy.add(commits.iter().zip(&receipts).filter(is_busy).map(|(commit, _)| commit));
+            Ok(Written { value: receipts, effects: group.effects })
         }
         Err(error) => {
             // Some of it may be committed: whoever asks again is answered with what happened.
-            lost.add(commits);
+            memory.lost.add(commits);
             Err(error)
         }
     }
@@ -44,7 +48,7 @@ pub(super) async fn commit(
 /// Outcomes on their way to the database.
 struct Group<'a> {
     db: &'a Db,
-    lost: &'a Lost,
+    memory: &'a Memory,
     worker: WorkerId,
     receipts: Vec<Option<Receipt>>,
     effects: Effects,
@@ -72,7 +76,8 @@ impl Group<'_> {
         matches!(commit.transition, Transition::Next { .. })
             && commit.hold == Hold::Keep
             && commit.received.is_empty()
-            && !self.lost.contains(commit)
+            && !self.memory.lost.contains(commit)
+            && !self.memory.busy.contains(commit)
     }
 
     /// Notes those that run on, and leaves the others in the list.
@@ -95,11 +100,12 @@ impl Group<'_> {
     async fn write_rest(&mut self, commits: &[Commit], rest: &[usize]) -> Result<()> {
         let outcomes = rest.iter().enumerate().map(|(place, index)| {
             let commit = &commits[*index];
-            Outcome::new(place + 1, commit, self.lost.contains(commit))
+            Outcome::new(place + 1, commit, self.memory.lost.contains(commit))
         });
         let outcomes = batch(&outcomes.collect::<Vec<_>>())?;
         // A row that another transaction holds for long must not hold up the others: it is left for later.
-        let row = match self.db.raw_one(|| statement(self.worker, &outcomes, true)).await {
+        let wait = !rest.iter().any(|index| self.memory.busy.contains(&commits[*index]));
+        let row = match self.db.raw_one(|| statement(self.worker, &outcomes, wait)).await {
             Err(error) if lock_timed_out(&error) => {
                 self.db.one(|| statement(self.worker, &outcomes, false)).await?
             }
