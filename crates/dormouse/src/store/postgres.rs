@@ -4,6 +4,7 @@
 //! stays open while we wait for anything. The functions are beside this file, one for each verb; what must hold
 //! between rows is kept in one place, `apply.sql`.
 
+mod bench;
 mod claim;
 mod collect;
 mod commit;
@@ -32,6 +33,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+pub use self::bench::Bench;
 use self::connect::Address;
 use self::db::Db;
 use self::marks::Memory;

@@ -7,7 +7,7 @@ create or replace function dormouse.commit(
 ) language plpgsql as $$
 declare
     v_batch dormouse.outcome[];
-    v_owned bigint[];
+    v_owned boolean[];
     v_locked bigint[];
     v_rounds bigint[];
     v_inserted integer[];
@@ -26,14 +26,18 @@ begin
         p_wait
     );
     at := dormouse.now();
+    -- Which of them are the worker's to commit, by their place in the batch. (`is not distinct from` keeps the
+    -- planner from looking through all that the worker holds.)
     v_owned := array(
-        select i.id from unnest(v_batch) o join dormouse.instances i on i.id = o.id
-        where i.id = any (v_locked) and i.worker = p_worker and i.seq = o.seq and not i.cancel_requested
+        select coalesce((v_locked is null or o.id = any (v_locked)) and i.worker is not distinct from p_worker
+            and i.seq = o.seq and not i.cancel_requested, false)
+        from unnest(v_batch) o left join dormouse.instances i on i.id = o.id
+        order by o.ord
     );
     for v_spawn in
         select o.id, o.children, coalesce(o.cascade, false) as cascade, i.round + 1 as round
         from unnest(v_batch) o join dormouse.instances i on i.id = o.id
-        where o.kind = 'spawn' and o.id = any (v_owned)
+        where o.kind = 'spawn' and v_owned[o.ord]
         order by o.id
     loop
         v_spawned := null;
@@ -70,7 +74,7 @@ begin
             where o.kind in ('next', 'sleep', 'spawn') and o.received is not null and s.instance = o.id
                 and s.id = any (o.received) and not s.consumed
         ) consumed on true
-        where o.id = any (v_owned)
+        where v_owned[o.ord]
     ), told as (
         select o.*,
             case o.kind
@@ -142,9 +146,9 @@ begin
         effects := dormouse.merge(effects, dormouse.apply(v_changes, at));
     end if;
     select array_agg(case
-            when not o.id = any (v_locked) and i.id is not null then 'busy'
-            when o.id = any (v_owned) and i.status = 'executing' and i.worker = p_worker then 'held'
-            when o.id = any (v_owned) then 'released'
+            when v_owned[o.ord] and i.status = 'executing' and i.worker = p_worker then 'held'
+            when v_owned[o.ord] then 'released'
+            when o.id <> all (v_locked) and i.id is not null then 'busy'
             when i.worker = p_worker and i.seq = o.seq then 'cancel'
             when o.again then dormouse.receipt_before(p_worker, o, i, at)
             else 'stale'
@@ -160,12 +164,12 @@ $$;
 
 -- Consumes what steps received, by id. A dedup key outlives its signal, until the instance is done: nothing
 -- will ever read what a done one had.
-create or replace function dormouse.consume(p_batch dormouse.outcome[], p_owned bigint[]) returns void
+create or replace function dormouse.consume(p_batch dormouse.outcome[], p_owned boolean[]) returns void
 language sql as $$
     with progressed as (
         select o.id as instance, received.id
         from unnest(p_batch) o cross join lateral unnest(o.received) received (id)
-        where o.kind in ('next', 'sleep', 'spawn') and o.id = any (p_owned)
+        where o.kind in ('next', 'sleep', 'spawn') and p_owned[o.ord]
     ), kept as (
         update dormouse.signals s set consumed = true from progressed p
         where s.instance = p.instance and s.id = p.id and s.dedup_key is not null and not s.consumed
@@ -174,11 +178,11 @@ language sql as $$
         where s.instance = p.instance and s.id = p.id and s.dedup_key is null
     )
     delete from dormouse.signals s using unnest(p_batch) o
-    where o.kind = 'done' and o.id = any (p_owned) and s.instance = o.id
+    where o.kind = 'done' and p_owned[o.ord] and s.instance = o.id
 $$;
 
 create or replace function dormouse.sleep_data(p_until timestamptz, p_consumed json) returns json
-language sql immutable as $$
+language sql stable as $$
     select case
         when p_consumed is null then json_build_object('sleep_until', dormouse.told(p_until))
         else json_build_object('sleep_until', dormouse.told(p_until), 'consumed', p_consumed)
@@ -188,7 +192,7 @@ $$;
 create or replace function dormouse.spawn_data(
     p_round integer, p_inserted integer, p_dropped integer, p_barrier integer, p_until timestamptz,
     p_consumed json
-) returns json language sql immutable as $$
+) returns json language sql stable as $$
     select case
         when p_consumed is null then json_build_object('round', p_round, 'inserted', p_inserted,
             'dropped', p_dropped, 'barrier', p_barrier, 'until', dormouse.told(p_until))

@@ -14,7 +14,7 @@ language sql as $$
 $$;
 
 -- Locks instances, and the parents of those that end. Without waiting, it leaves out whatever another
--- transaction holds, and says which ones it has.
+-- transaction holds, and says which ones it has; null means all of them.
 create or replace function dormouse.lock(p_ids bigint[], p_ending bigint[], p_wait boolean default true)
 returns bigint[] language plpgsql as $$
 declare
@@ -35,7 +35,7 @@ begin
             perform dormouse.lock_lanes(v_slots);
         end if;
         perform from dormouse.instances where id = any (p_ids || v_parents) order by id for no key update;
-        return p_ids;
+        return null;
     end if;
     -- All lanes or none: which rows could do without the missing one is not worth finding out.
     if not (select coalesce(bool_and(pg_try_advisory_xact_lock(1685025389, slot)), true)

@@ -10,9 +10,9 @@ declare
     v_cancelled bigint[];
     v_id bigint;
 begin
-    v_locked := dormouse.lock(
+    v_locked := coalesce(dormouse.lock(
         p_ids, array(select id from dormouse.instances where id = any (p_ids) and cancel_requested), false
-    );
+    ), p_ids);
     select array_agg(row(
             i.id, 'runnable', i.version, i.step, null, i.attempt + 1, i.runnable_at, null, null, i.wake, i.awaits,
             i.inbox, i.barrier, i.round, i.paused, i.last_error, null,
