@@ -31,7 +31,7 @@ use self::connect::Address;
 use self::db::Db;
 use self::lost::Lost;
 use self::pokes::Pokes;
-pub use self::schema::{Migrated, script as schema_script};
+pub use self::schema::{Migrated, roles_script, script as schema_script};
 use self::types::Columns;
 use crate::poke::Hub;
 use crate::store::{
@@ -57,7 +57,7 @@ impl PostgresStore {
     /// Connects to a database whose schema is up to date.
     pub async fn connect(url: &str) -> Result<Self> {
         let address = Address::parse(url)?;
-        schema::check(&mut address.connect().await?).await?;
+        schema::check(&mut address.connect().await?).await.map_err(|error| address.unusable(error))?;
         let (db, listener) = address.open().await?;
         let hub = Arc::new(Hub::default());
         let pokes = Pokes::start(db.clone(), &hub, listener);
