@@ -43,6 +43,16 @@ const CROWD: &str = "
     select pg_temp.crowd(300000, 'done', p_ended_at => now(), p_key => 'ended:');
 ";
 
+/// A crowd that can move, of which a verb takes its few.
+const BACKLOG: &str = "
+    select pg_temp.crowd(100000, 'runnable');
+    select pg_temp.crowd(100000, 'scheduled', p_wake_at => now() - interval '2 days');
+    select pg_temp.crowd(2000, 'executing', p_worker => 2000000);
+    insert into dormouse.workers overriding system value
+    values (2000000, 'gone', 'elsewhere', 1, '', now(), '-infinity', null, '{}', '{}', '{}');
+    analyze;
+";
+
 /// What the verbs did at three moments of one connection's life.
 struct Moments {
     empty: Notes,
@@ -69,7 +79,9 @@ async fn observe() -> Moments {
     // The first round after the growth also looks for pages with room.
     let grown = tour.go(2).await;
     execute(&mut other, "analyze").await;
-    let analyzed = tour.go(ROUNDS).await;
+    let mut analyzed = tour.go(ROUNDS).await;
+    execute(&mut other, BACKLOG).await;
+    analyzed.append(&mut tour.take_a_few().await);
     tour.verbs.store.close().await;
     let sequential_rows = sequential_rows(&mut other).await;
     Moments { empty, grown, analyzed, sequential_rows }

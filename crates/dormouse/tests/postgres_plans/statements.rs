@@ -1,15 +1,14 @@
 //! How many statements a verb sends, and how often it writes a row, however large the batch.
 
 use std::future::Future;
+use std::time::Duration;
 
-use dormouse::store::Receipt;
-use dormouse::store::Store;
+use dormouse::store::{Receipt, Store};
 use dormouse::{Inserted, Target};
 use private_postgres::Server;
 
 use crate::private::{closed, connect, migrated, number, server};
 use crate::verbs::{Verbs, ahead, commit, done, m, sleep, spawn, wait_for};
-use std::time::Duration;
 
 const ROWS: usize = 500;
 const CHILDREN: usize = 1_000;

@@ -49,6 +49,20 @@ impl<'a> Tour<'a> {
         std::mem::take(&mut self.notes)
     }
 
+    /// Takes ten rows, here and there, where a hundred thousand could be had.
+    pub async fn take_a_few(&mut self) -> Notes {
+        for _ in 0..2 {
+            let verbs = &self.verbs;
+            let claim = verbs.claim(self.worker, 10);
+            assert_eq!(note(&mut self.notes, self.server, "claim of many", claim).await.len(), 10);
+            let due = note(&mut self.notes, self.server, "due of many", verbs.store.due(10)).await;
+            assert_eq!(due.expect("a sweep").value.woken, 10);
+            let reaped = note(&mut self.notes, self.server, "reap of many", verbs.store.reap(10)).await;
+            assert_eq!(reaped.expect("a sweep").value, 10);
+        }
+        std::mem::take(&mut self.notes)
+    }
+
     async fn insert(&mut self) {
         let keys: Vec<_> = (0..3).map(|n| format!("{}:{n}", self.round)).collect();
         let keyed = || keys.iter().map(|key| m().key(key)).collect::<Vec<NewInstance>>();

@@ -29,7 +29,7 @@ begin
     v_locked := dormouse.lock(
         array(select id from unnest(v_batch)),
         array(select id from unnest(v_batch) where kind in ('done', 'fail')),
-        p_wait, v_slots
+        p_wait, nullif(v_slots, '{}')
     );
     at := dormouse.now();
     v_owned := array(
