@@ -21,8 +21,12 @@ begin
         exit when v_found = v_targets or (v_targets is not null and not exists (
             select from unnest(v_batch) d where d.id is null
         ));
+        if v_targets is null then
+            perform dormouse.lock(array(select distinct id from unnest(v_found) id where id is not null), '{}');
+        else
+            perform dormouse.lock_more(array(select distinct id from unnest(v_found) id where id is not null), '{}');
+        end if;
         v_targets := v_found;
-        perform dormouse.lock(array(select distinct id from unnest(v_targets) id where id is not null), '{}');
     end loop;
     v_now := dormouse.now();
     -- Under the instances' locks nobody else adds to their inboxes: what is a duplicate can be told before.

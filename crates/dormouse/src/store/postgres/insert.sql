@@ -1,12 +1,28 @@
--- Inserts instances, each with its signals, alone or as one parent's children, and says for each what became
--- of it: its id, or who holds its key.
+-- Inserts instances, each with its signals, and says for each what became of it: its id, or who holds its key.
 create or replace function dormouse.insert(
-    p_batch json, p_parent bigint default null, p_round integer default null, p_cascade boolean default false,
+    p_batch json, out ids bigint[], out holders bigint[], out signals json, out effects dormouse.effects
+) language plpgsql as $$
+declare
+    v_inserted record;
+begin
+    select * into v_inserted from dormouse.insert_all(array(
+        select a from json_populate_recordset(null::dormouse.arrival, p_batch) a order by a.ord
+    ));
+    ids := v_inserted.ids;
+    holders := v_inserted.holders;
+    signals := v_inserted.signals;
+    effects := v_inserted.effects;
+end
+$$;
+
+-- The same, with some of them perhaps the children of parents that the caller has locked: those of the next round.
+create or replace function dormouse.insert_all(
+    p_batch dormouse.arrival[],
     out ids bigint[], out holders bigint[], out signals json, out effects dormouse.effects
 ) language plpgsql as $$
 declare
     v_now constant timestamptz := dormouse.now();
-    v_batch dormouse.arrival[];
+    v_batch constant dormouse.arrival[] := p_batch;
     v_forks boolean;
     v_left integer[]; -- places in the batch that are still to be inserted; null: all
     v_new bigint[];
@@ -15,20 +31,24 @@ declare
     v_wake_at timestamptz;
     v_namespaces text[];
     v_lanes text[];
+    v_slots integer[];
+    v_signalled bigint[];
     v_delivered record;
 begin
-    select array_agg(a order by a.ord), bool_or(a.forked is not null),
+    select bool_or(a.forked is not null),
         array_agg(a.namespace) filter (where a.lane is not null),
-        array_agg(a.lane) filter (where a.lane is not null)
-    into v_batch, v_forks, v_namespaces, v_lanes
-    from json_populate_recordset(null::dormouse.arrival, p_batch) a;
+        array_agg(a.lane) filter (where a.lane is not null),
+        array_agg(dormouse.lane_slot(a.namespace, a.lane)) filter (where a.lane is not null),
+        array_agg(dormouse.key_holder(a.namespace, a.key)) filter (where a.key is not null and a.signals is not null)
+    into v_forks, v_namespaces, v_lanes, v_slots, v_signalled
+    from unnest(v_batch) a;
     -- Ids in the order they came, whatever order the keys are taken in.
     ids := array(select nextval('dormouse.instance_ids') from generate_series(1, cardinality(v_batch)));
     holders := array_fill(null::bigint, array[cardinality(v_batch)]);
-    if v_lanes is not null then
-        perform dormouse.lock_lanes(array(
-            select dormouse.lane_slot(namespace, lane) from unnest(v_namespaces, v_lanes) l (namespace, lane)
-        ));
+    -- Whoever holds a key gets the signals of those that it keeps out.
+    v_signalled := array_remove(v_signalled, null);
+    if v_slots is not null or cardinality(v_signalled) > 0 then
+        perform dormouse.lock(coalesce(v_signalled, '{}'), '{}', true, v_slots);
     end if;
     -- A key whose holder ends between the two statements below is free again: whoever was refused tries again.
     loop
@@ -49,7 +69,9 @@ begin
                 end,
                 step, case when parks then 2 else 1 end, queue, priority, v_now,
                 case when parks then until when starts_at > v_now then starts_at end,
-                awaits, p_parent, p_round, p_cascade, lane,
+                awaits, parent,
+                case when parent is not null then (select p.round + 1 from dormouse.instances p where p.id = fresh.parent) end,
+                coalesce(cascade, false), lane,
                 lane is not null and not parks and not coalesce(starts_at > v_now, false),
                 keeps, key, key_scope, v_now, v_now, state::json
             from fresh
@@ -91,6 +113,10 @@ begin
         order by place
     );
     if exists (select from unnest(v_batch) a where a.signals is not null) then
+        perform dormouse.lock_more(array(
+            select distinct holders[a.ord] from unnest(v_batch) a
+            where a.signals is not null and holders[a.ord] is not null
+        ), '{}');
         select d.results, d.ids, d.wokes, d.effects into v_delivered from dormouse.deliver((
             select json_agg(json_build_object(
                 'ord', ord, 'id', target, 'name', signal ->> 'name', 'payload', signal ->> 'payload',
