@@ -8,6 +8,7 @@ pub mod postgres;
 pub mod sqlite;
 
 mod query;
+mod rider;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -19,6 +20,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use self::query::{Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
+pub use self::rider::Rider;
 use crate::poke::Hub;
 use crate::{
     At, ChildView, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, NewSignal,
@@ -50,6 +52,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// Commits outcomes, each guarded by worker and `seq`, with a receipt each.
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>>;
+
+    /// Opens a transaction for a step's own writes, where a store can keep one open beside its others.
+    fn begin(&self) -> Reply<'_, Rider>;
+
+    /// Whether [`Store::commit_with`] takes closures that it runs inside the commit, as one writer can.
+    fn runs_closures(&self) -> bool {
+        false
+    }
+
+    /// Commits one outcome together with its step's own writes. If those fail it is [`crate::Error::OwnWrites`]; after
+    /// any other error neither is committed, and the claim stays.
+    fn commit_with(&self, worker: WorkerId, commit: Commit, rider: Rider) -> Reply<'_, Written<Receipt>>;
 
     /// Wakes up to `rows_max` rows whose moment has come.
     fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>>;

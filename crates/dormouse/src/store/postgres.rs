@@ -13,12 +13,17 @@ mod deliver;
 mod fault;
 mod insert;
 mod lease;
-mod lost;
+mod marks;
 mod operate;
 mod pokes;
 mod query;
+mod rider;
 mod schema;
 mod types;
+mod within;
+
+/// The driver whose connections and transactions callers pass in.
+pub use sqlx;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,18 +34,20 @@ use jiff::Timestamp;
 
 use self::connect::Address;
 use self::db::Db;
-use self::lost::Lost;
+use self::marks::Memory;
 use self::pokes::Pokes;
+pub use self::rider::StepTransaction;
 pub use self::schema::{Migrated, roles_script, script as schema_script};
 use self::types::Columns;
+pub(crate) use self::within::{deliver_in, insert_in, machine_in};
 use crate::poke::Hub;
 use crate::store::{
     Brake, Cancel, Claim, Claimed, Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease,
-    NewWorker, Page, Receipt, Reply, Situation, Stats, Store, Written,
+    NewWorker, Page, Receipt, Reply, Rider, Situation, Stats, Store, Written,
 };
 use crate::{
-    At, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result, Target, When,
-    WorkerId,
+    At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
+    SystemClock, Target, When, WorkerId,
 };
 
 /// A PostgreSQL database.
@@ -48,7 +55,7 @@ pub struct PostgresStore {
     db: Db,
     hub: Arc<Hub>,
     pokes: Arc<Pokes>,
-    lost: Lost,
+    memory: Memory,
     /// What time it was there, at which moment here.
     time: Mutex<Option<(Timestamp, Instant)>>,
 }
@@ -61,7 +68,7 @@ impl PostgresStore {
         let (db, listener) = address.open().await?;
         let hub = Arc::new(Hub::default());
         let pokes = Pokes::start(db.clone(), &hub, listener);
-        Ok(Self { db, hub, pokes, lost: Lost::default(), time: Mutex::default() })
+        Ok(Self { db, hub, pokes, memory: Memory::default(), time: Mutex::default() })
     }
 
     /// Brings a database's schema up to date.
@@ -82,7 +89,7 @@ impl PostgresStore {
     /// How long it is until a moment of the database's time, whatever the clock here shows.
     fn until(&self, at: Timestamp) -> Duration {
         let noted = *self.time.lock().expect("no code panics while it holds this lock");
-        let (then, noted_at) = noted.unwrap_or_else(|| (Timestamp::now(), Instant::now()));
+        let (then, noted_at) = noted.unwrap_or_else(|| (SystemClock.now(), Instant::now()));
         Duration::try_from(at.duration_since(then)).unwrap_or_default().saturating_sub(noted_at.elapsed())
     }
 
@@ -138,7 +145,15 @@ impl Store for PostgresStore {
     }
 
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>> {
-        Box::pin(async move { commit::commit(&self.db, &self.lost, worker, &batch).await })
+        Box::pin(async move { commit::commit(&self.db, &self.memory, worker, &batch).await })
+    }
+
+    fn begin(&self) -> Reply<'_, Rider> {
+        Box::pin(rider::begin(&self.db))
+    }
+
+    fn commit_with(&self, worker: WorkerId, commit: Commit, rider: Rider) -> Reply<'_, Written<Receipt>> {
+        Box::pin(rider::commit_with(self.db.clone(), worker, commit, rider))
     }
 
     fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>> {

@@ -1,6 +1,6 @@
 //! Databases for tests: each its own, made from one that is migrated once.
 
-#![allow(unreachable_pub, reason = "a test target has no outside")]
+#![allow(unreachable_pub, dead_code, reason = "several test targets use it, each what it needs")]
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::postgres::{PostgresStore, schema_script};

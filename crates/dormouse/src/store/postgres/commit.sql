@@ -209,6 +209,27 @@ create or replace function dormouse.spawn_data(
     end
 $$;
 
+-- What became of a commit whose answer was lost: its receipt, or `cancel` if it did not happen.
+create or replace function dormouse.ask(
+    p_worker bigint, p_batch json, out receipts text[], out seqs bigint[], out inboxes json[], out at timestamptz
+) language plpgsql as $$
+declare
+    o dormouse.outcome;
+    i dormouse.instances;
+begin
+    select * into o from json_populate_recordset(null::dormouse.outcome, p_batch);
+    -- Whoever commits it at this moment holds the row.
+    select * into i from dormouse.instances where id = o.id for no key update;
+    at := dormouse.now();
+    receipts := array[case
+        when i.worker = p_worker and i.seq = o.seq then 'cancel'
+        else dormouse.receipt_before(p_worker, o, i, at)
+    end];
+    seqs := array[i.seq];
+    inboxes := array[dormouse.inbox(i.id)];
+end
+$$;
+
 -- The receipt of a commit whose answer was lost. While the worker's lease holds, as it then has all along,
 -- nobody else could have moved the row: if it is not where the outcome started, the outcome is committed.
 create or replace function dormouse.receipt_before(

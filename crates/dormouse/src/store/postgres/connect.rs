@@ -66,9 +66,10 @@ impl Address {
         }
         let options =
             if pooled { self.options.clone().statement_cache_capacity(0) } else { self.options.clone() };
+        let steps = self.pool(self.connections_max).connect_lazy_with(options.clone());
         let pool = self.pool(self.connections_max).connect_with(options);
         let pool = pool.await.map_err(|error| self.unreachable(&error))?;
-        Ok((Db { pool, pooled }, listener))
+        Ok((Db { pool, steps, pooled }, listener))
     }
 
     /// Listens, and pokes itself from another connection: only if that arrives will others' pokes. Not behind a
