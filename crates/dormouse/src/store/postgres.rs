@@ -48,8 +48,8 @@ use crate::store::{
     NewWorker, Page, Receipt, Reply, Rider, Situation, Stats, Store, Written,
 };
 use crate::{
-    At, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result, Target, When,
-    WorkerId,
+    At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
+    SystemClock, Target, When, WorkerId,
 };
 
 /// A PostgreSQL database.
@@ -91,7 +91,7 @@ impl PostgresStore {
     /// How long it is until a moment of the database's time, whatever the clock here shows.
     fn until(&self, at: Timestamp) -> Duration {
         let noted = *self.time.lock().expect("no code panics while it holds this lock");
-        let (then, noted_at) = noted.unwrap_or_else(|| (Timestamp::now(), Instant::now()));
+        let (then, noted_at) = noted.unwrap_or_else(|| (SystemClock.now(), Instant::now()));
         Duration::try_from(at.duration_since(then)).unwrap_or_default().saturating_sub(noted_at.elapsed())
     }
 

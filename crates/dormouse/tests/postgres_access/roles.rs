@@ -82,7 +82,20 @@ async fn each_role_does_its_work_and_is_refused_all_else() {
         assert!(error.to_string().contains("permission denied"), "{error}");
         assert!(error.to_string().contains("dormouse_engine"), "it says what to grant: {error}");
     }
+    calls_and_does_nothing_else(&mut connect(&url(&server, "shop")).await).await;
+    let mut dashboard = connect(&url(&server, "dashboard")).await;
+    refused(&mut dashboard, "select dormouse.cancel('one')").await;
+    refused(&mut dashboard, "select dormouse.start('journey')").await;
     engine.shutdown().await;
+}
+
+async fn calls_and_does_nothing_else(conn: &mut PgConnection) {
+    let start = "select dormouse.start('journey', key => 'called', start_at => now() + interval '1 hour')";
+    execute(conn, start).await;
+    execute(conn, "select dormouse.signal('called', 'go', '1')").await;
+    execute(conn, "select dormouse.cancel('called')").await;
+    refused(conn, "select dormouse.cancel_one('default', null, 'one')").await;
+    refused(conn, "select dormouse.signal_one('default', null, 'one', 'go', '1', null)").await;
 }
 
 async fn reads_and_writes_nothing(url: &str) {

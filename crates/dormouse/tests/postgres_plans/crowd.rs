@@ -17,7 +17,7 @@ const ROWS_MAX: u64 = 100;
 /// How many times as many pages a verb may look at: an index over a million rows is two levels deeper.
 const DEEPER: u64 = 3;
 /// For the verbs that look at a handful, and at one index more as soon as there is something in it.
-const PAGES: u64 = 10;
+const PAGES: u64 = 20;
 
 const CROWD: &str = "
     create function pg_temp.crowd(
@@ -31,7 +31,7 @@ const CROWD: &str = "
         )
         select nextval('dormouse.instance_ids'), 'default', p_machine, 1, p_status, 'start', 1, 'default', -9,
             now(), p_wake_at + n * interval '1 second', p_worker, p_lane, p_lane is not null, p_paused,
-            array[p_awaits], p_key || n, now(), now(), p_ended_at, 'null'
+            case when p_awaits is not null then array[p_awaits] end, p_key || n, now(), now(), p_ended_at, 'null'
         from generate_series(1, p_rows) n
     $$;
     select pg_temp.crowd(298000, 'scheduled', p_wake_at => now() + interval '1 year');
