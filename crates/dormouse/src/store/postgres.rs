@@ -4,6 +4,7 @@
 //! stays open while we wait for anything. The functions are beside this file, one for each verb; what must hold
 //! between rows is kept in one place, `apply.sql`.
 
+mod bench;
 mod claim;
 mod collect;
 mod commit;
@@ -32,12 +33,13 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+pub use self::bench::Bench;
 use self::connect::Address;
 use self::db::Db;
 use self::marks::Memory;
 use self::pokes::Pokes;
 pub use self::rider::StepTransaction;
-pub use self::schema::{Migrated, script as schema_script};
+pub use self::schema::{Migrated, roles_script, script as schema_script};
 use self::types::Columns;
 pub(crate) use self::within::{deliver_in, insert_in, machine_in};
 use crate::poke::Hub;
@@ -64,7 +66,7 @@ impl PostgresStore {
     /// Connects to a database whose schema is up to date.
     pub async fn connect(url: &str) -> Result<Self> {
         let address = Address::parse(url)?;
-        schema::check(&mut address.connect().await?).await?;
+        schema::check(&mut address.connect().await?).await.map_err(|error| address.unusable(error))?;
         let (db, hears) = address.open().await?;
         let hub = Arc::new(Hub::default());
         let pokes = Pokes::start(db.clone(), &hub, hears.then_some(address));

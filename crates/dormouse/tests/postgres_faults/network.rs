@@ -53,7 +53,8 @@ async fn a_listener_that_dies_silently_is_noticed_and_polling_bounds_the_delay_m
     let (_, tell) = Facts::gather();
     let builder = Engine::open(&impatient(&database.url_by(proxy.port))).await.expect("it opens");
     let engine = shop::machines(builder, &tell).poll(POLL).start().await.expect("it starts");
-    listeners.wait_for(|count| *count == 1).await.expect("it listens");
+    let listens = tokio::time::timeout(SOON, listeners.wait_for(|count| *count == 1)).await;
+    drop(listens.expect("it listens").expect("the proxy lives"));
     let client = database.client().await;
     // A job that another process starts is heard of, or found by a poll.
     let runs_within = async |limit: Duration| {
@@ -68,8 +69,8 @@ async fn a_listener_that_dies_silently_is_noticed_and_polling_bounds_the_delay_m
     }
     proxy.deafen();
     runs_within(POLL + poked).await;
-    let again = listeners.wait_for(|count| *count == 2);
-    tokio::time::timeout(SOON, again).await.expect("it notices").expect("the proxy lives");
+    let listens = tokio::time::timeout(SOON, listeners.wait_for(|count| *count == 2)).await;
+    drop(listens.expect("it notices").expect("the proxy lives"));
     // The first may come before the server has heard it listen.
     runs_within(POLL + poked).await;
     for _ in 0..3 {

@@ -48,16 +48,16 @@ begin
     ) i;
     return query
     with wanted as (
-        select i.id, rival.holder
+        select i.id, nullif(case
+                -- Whoever holds the key, or will when this batch is taken.
+                when i.key_scope is not null and i.key_scope <> 'always'
+                    and strpos(i.key_scope, 'executing') > 0
+                then coalesce(dormouse.key_holder(i.namespace, i.key), (
+                    select min(f.id) from unnest(v_ids) f (id) join dormouse.instances o on o.id = f.id
+                    where o.namespace = i.namespace and o.key = i.key and strpos(o.key_scope, 'executing') > 0
+                ))
+            end, i.id) as holder
         from unnest(v_ids) locked (id) join dormouse.instances i on i.id = locked.id
-        left join lateral (
-            -- Whoever holds the key, or will when this batch is taken.
-            select coalesce(dormouse.key_holder(i.namespace, i.key), (
-                select min(f.id) from unnest(v_ids) f (id) join dormouse.instances o on o.id = f.id
-                where o.namespace = i.namespace and o.key = i.key and strpos(o.key_scope, 'executing') > 0
-            )) as holder
-            where i.key_scope is not null and i.key_scope <> 'always' and strpos(i.key_scope, 'executing') > 0
-        ) rival on rival.holder <> i.id
     ), taken as (
         update dormouse.instances i set status = 'executing', worker = p_worker, changed_at = v_now
         from wanted w where i.id = w.id and w.holder is null
