@@ -37,6 +37,8 @@ use self::processes::{Start, Worker};
 pub const SOON: Duration = Duration::from_secs(60);
 /// How long a worker's claims are safe without a heartbeat.
 pub const LEASE: Duration = Duration::from_millis(1200);
+/// The lease where none may be lost.
+pub const LONG_LEASE: Duration = Duration::from_secs(9);
 /// How often workers look for those whose lease is over.
 pub const REAPER_TICK: Duration = Duration::from_millis(400);
 /// What a busy machine may add to any of that.
@@ -74,7 +76,7 @@ async fn a_hundred_kills_of_three_workers_lose_double_and_stick_nothing() {
 async fn a_rolling_restart_under_load_loses_nothing_and_interrupts_no_step() {
     let database = Database::start("rolling").await;
     let (facts, tell) = Facts::gather();
-    let start = Start::new(&database, "load");
+    let start = Start::new(&database, "patient load");
     let mut workers: Vec<Worker> = (0..WORKERS).map(|_| start.run(tell.clone())).collect();
     for _ in 0..2 * WORKERS {
         let mut next = start.run(tell.clone());
@@ -88,7 +90,7 @@ async fn a_rolling_restart_under_load_loses_nothing_and_interrupts_no_step() {
     let client = database.client().await;
     let left = client.stats().await.expect("a read");
     assert!(left.workers.is_empty(), "{:?}", left.workers);
-    let engine = child::engine(&database.url(), &tell).await.start().await.expect("it starts");
+    let engine = child::patient(&database.url(), &tell).await.start().await.expect("it starts");
     let found = audit(&client, &facts).await;
     println!("audited: {found:?}");
     assert_eq!(found.reaped, 0, "every step that was begun was also finished");

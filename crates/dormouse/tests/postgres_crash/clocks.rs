@@ -30,7 +30,7 @@ async fn workers_whose_clocks_are_an_hour_off_neither_lose_leases_nor_misjudge_t
     let began = Timestamp::now();
     let mut workers = Vec::new();
     for skew_s in [0, HOUR_S, -HOUR_S] {
-        let start = Start::new(&database, "load").set("LD_PRELOAD", &library.display().to_string());
+        let start = Start::new(&database, "patient load").set("LD_PRELOAD", &library.display().to_string());
         let mut worker = start.set("DORMOUSE_SKEW_S", &skew_s.to_string()).run(tell.clone());
         let told: i64 = worker.said("clock").await.parse().expect("a number");
         assert!((told - skew_s - clock_s() as i64).abs() < 60, "its clock is off as wanted: {told}");
@@ -43,7 +43,7 @@ async fn workers_whose_clocks_are_an_hour_off_neither_lose_leases_nor_misjudge_t
     for worker in workers {
         assert!(worker.terminate().await.success(), "it drained and took its leave");
     }
-    let engine = child::engine(&database.url(), &tell).await.start().await.expect("it starts");
+    let engine = child::patient(&database.url(), &tell).await.start().await.expect("it starts");
     let found = audit(&database.client().await, &facts).await;
     println!("audited: {found:?}");
     engine.shutdown().await;
