@@ -216,8 +216,9 @@ pub enum Error {
         /// The version linked.
         found: String,
     },
-    /// The database was locked by another process for longer than the busy timeout; try again.
-    #[error("the database stayed locked by another process: {0}")]
+    /// The database cannot take this now, as it is locked, read-only, slow or out of reach; try again. A write
+    /// whose answer was lost may have happened.
+    #[error("the database cannot take this now: {0}")]
     Busy(String),
     /// The disk is full; nothing of the write was kept.
     #[error("the disk is full, nothing was written: {0}")]

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{FAULT_PAUSE, Shared, effects};
 use crate::store::{Commit, Receipt, Written};
-use crate::{Result, Transition};
+use crate::{Error, Result, Transition};
 
 /// Outcomes in one group.
 const GROUP_MAX: usize = 1024;
@@ -69,7 +69,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut pending: mpsc::Receiver<Pending
     }
 }
 
-/// Writes a group, in parts if the whole fails, until everything in it is durable or refused.
+/// Writes a group, in parts if the whole fails. What the store cannot take now is `Busy`, and comes again.
 async fn write(shared: &Shared, commits: Arc<[Commit]>) -> Vec<Receipt> {
     match write_once(shared, commits.clone()).await {
         Ok(receipts) => receipts,
@@ -77,29 +77,34 @@ async fn write(shared: &Shared, commits: Arc<[Commit]>) -> Vec<Receipt> {
             tracing::warn!(%error, outcomes = commits.len(), "a group could not be committed, trying its parts");
             let mut receipts = Vec::with_capacity(commits.len());
             for commit in commits.iter() {
-                receipts.push(write_alone(shared, commit.clone()).await);
+                let Some(receipt) = write_alone(shared, commit.clone()).await else { break };
+                receipts.push(receipt);
             }
+            receipts.resize(commits.len(), Receipt::Busy);
             receipts
         }
     }
 }
 
-/// Writes one outcome. A fault of the store is waited out; an outcome that a healthy store cannot take fails
-/// its instance, and that alone.
-async fn write_alone(shared: &Shared, mut commit: Commit) -> Receipt {
+/// Writes one outcome; `None` if the store takes nothing at the moment. An outcome that a healthy store cannot
+/// take fails its instance, and that alone; one that it cannot take now, such as after a timeout, is not blamed.
+async fn write_alone(shared: &Shared, mut commit: Commit) -> Option<Receipt> {
     let mut tries = 0;
     loop {
         let error = match write_once(shared, [commit.clone()].into()).await {
-            Ok(mut receipts) => return receipts.pop().expect("one outcome, one receipt"),
+            Ok(mut receipts) => return Some(receipts.pop().expect("one outcome, one receipt")),
             Err(error) => error,
         };
         tries += 1;
         tracing::warn!(%error, id = %commit.id, tries, "an outcome could not be committed");
+        tokio::time::sleep(FAULT_PAUSE).await;
+        if matches!(error, Error::Busy(_)) {
+            return is_healthy(shared).await.then_some(Receipt::Busy);
+        }
         if tries >= TRIES_MAX && is_healthy(shared).await {
             let error = format!("its outcome could not be committed: {error}");
             commit.transition = Transition::Fail { error };
         }
-        tokio::time::sleep(FAULT_PAUSE).await;
     }
 }
 

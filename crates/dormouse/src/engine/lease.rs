@@ -23,18 +23,15 @@ pub(super) async fn keep(shared: &Shared) {
     let mut unknown_before = HashSet::new();
     loop {
         beat.tick().await;
-        match shared.store.heartbeat(shared.worker, shared.config.lease).await {
+        let lost: Vec<_> = match shared.store.heartbeat(shared.worker, shared.config.lease).await {
             Ok(Lease::Held { cancel, holds }) => {
                 renewed = Instant::now();
                 cancel.into_iter().for_each(|id| shared.running.cancel(id));
                 let unknown = shared.running.unknown(holds);
                 // A claim may be on its way here; at the second heartbeat without a step, its answer was lost.
-                let lost: Vec<_> = unknown.intersection(&unknown_before).copied().collect();
+                let lost = unknown.intersection(&unknown_before).copied().collect();
                 unknown_before = unknown;
-                if !lost.is_empty() {
-                    tracing::info!(claims = lost.len(), "gives back claims that never arrived here");
-                    give_back(shared, lost).await;
-                }
+                lost
             }
             Ok(Lease::Lost) => return,
             Err(error) => {
@@ -42,10 +39,21 @@ pub(super) async fn keep(shared: &Shared) {
                 if renewed.elapsed() > shared.config.lease {
                     return;
                 }
+                continue;
             }
-        }
-        if let Err(error) = reap(shared).await {
-            tracing::warn!(%error, "could not reap");
+        };
+        let take_back = async {
+            if !lost.is_empty() {
+                tracing::info!(claims = lost.len(), "gives back claims that never arrived here");
+                give_back(shared, lost).await;
+            }
+            reap(shared).await
+        };
+        // Never for so long that our own lease runs out meanwhile.
+        match tokio::time::timeout(shared.config.lease / 3, take_back).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "could not reap"),
+            Err(_) => tracing::warn!("could not reap in time"),
         }
     }
 }

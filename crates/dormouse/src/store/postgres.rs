@@ -67,9 +67,9 @@ impl PostgresStore {
     pub async fn connect(url: &str) -> Result<Self> {
         let address = Address::parse(url)?;
         schema::check(&mut address.connect().await?).await.map_err(|error| address.unusable(error))?;
-        let (db, listener) = address.open().await?;
+        let (db, hears) = address.open().await?;
         let hub = Arc::new(Hub::default());
-        let pokes = Pokes::start(db.clone(), &hub, listener);
+        let pokes = Pokes::start(db.clone(), &hub, hears.then_some(address));
         Ok(Self { db, hub, pokes, memory: Memory::default(), time: Mutex::default() })
     }
 

@@ -29,12 +29,17 @@ pub(super) async fn commit(
     let committed = group.write(commits).await;
     match committed {
         Ok(()) => {
-            memory.lost.remove(commits);
-            memory.busy.remove(commits);
             let receipts = group.receipts.into_iter().map(|receipt| receipt.expect("each has one"));
             let receipts: Vec<_> = receipts.collect();
-            let is_busy = |(_, receipt): &(&Commit, &Receipt)| matches!(receipt, Receipt::Busy);
-            memory.busy.add(commits.iter().zip(&receipts).filter(is_busy).map(|(commit, _)| commit));
+            let with = |busy: bool| {
+                let answered = commits.iter().zip(&receipts);
+                let wanted = answered.filter(move |(_, receipt)| matches!(receipt, Receipt::Busy) == busy);
+                wanted.map(|(commit, _)| commit)
+            };
+            // What another transaction holds, perhaps our own first try, is as unknown as before.
+            memory.lost.remove(with(false));
+            memory.busy.remove(with(false));
+            memory.busy.add(with(true));
             Ok(Written { value: receipts, effects: group.effects })
         }
         Err(error) => {

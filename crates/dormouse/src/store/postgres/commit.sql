@@ -235,13 +235,15 @@ end
 $$;
 
 -- The receipt of a commit whose answer was lost. While the worker's lease holds, as it then has all along,
--- nobody else could have moved the row: if it is not where the outcome started, the outcome is committed.
+-- nobody else could have moved the row: if it is not where the outcome started, the outcome is committed. If it
+-- is, and is not the worker's, the server crashed and forgot the claim.
 create or replace function dormouse.receipt_before(
     p_worker bigint, o dormouse.outcome, i dormouse.instances, p_now timestamptz
 ) returns text language sql stable as $$
     select case
         when not exists (select from dormouse.workers w where w.id = p_worker and w.lease_until >= p_now)
             then 'stale'
+        when i.seq = o.seq then 'stale'
         when o.kind = 'next' and o.hold and i.worker = p_worker and i.seq = o.seq + 1 then 'held'
         when i.status = 'cancelled' then 'cancelled'
         else 'released'

@@ -15,6 +15,10 @@ use crate::{Error, Result};
 const CONNECTIONS_MAX: u32 = 16;
 /// How long a call waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a statement may go without an answer, unless the address says otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an idle connection may take to show that it is alive.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 /// A connection that was idle for longer is tried before it is used: the server may have gone meanwhile.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
 /// How long the probe's own poke may take before it counts as lost.
@@ -26,13 +30,20 @@ const PROBE_CHANNEL: &str = "dormouse_probe";
 #[derive(Clone)]
 pub(super) struct Address {
     options: PgConnectOptions,
+    own: Own,
+}
+
+/// What an address may say that the driver does not know.
+#[derive(Clone, Copy)]
+struct Own {
     connections_max: u32,
+    patience: Duration,
 }
 
 impl Address {
     /// Reads an address; what it asks for and cannot be had is refused here.
     pub(super) fn parse(url: &str) -> Result<Self> {
-        let (url, connections_max) = take_connections_max(url)?;
+        let (url, own) = take_own(url)?;
         let options = PgConnectOptions::from_str(&url).map_err(|error| Error::CannotConnect {
             reason: format!("the address is not understood: {error}"),
         })?;
@@ -46,7 +57,7 @@ impl Address {
         // A pooler refuses a connection that asks for a setting it does not keep track of.
         let options = options.extra_float_digits(None);
         let options = options.application_name("dormouse").disable_statement_logging();
-        Ok(Self { options, connections_max })
+        Ok(Self { options, own })
     }
 
     /// One connection of its own.
@@ -54,10 +65,10 @@ impl Address {
         self.options.connect().await.map_err(|error| self.unreachable(&error))
     }
 
-    /// The pool for verbs, and what listens to pokes, if anything can.
-    pub(super) async fn open(&self) -> Result<(Db, Option<PgListener>)> {
-        let listener = self.probe().await?;
-        let pooled = listener.is_none();
+    /// The pool for verbs, and whether pokes can be heard.
+    pub(super) async fn open(&self) -> Result<(Db, bool)> {
+        let hears = self.probe().await?;
+        let pooled = !hears;
         if pooled {
             tracing::warn!(
                 "pokes do not reach this process, as behind a transaction-mode pooler: polling instead, and every \
@@ -66,33 +77,48 @@ impl Address {
         }
         let options =
             if pooled { self.options.clone().statement_cache_capacity(0) } else { self.options.clone() };
-        let steps = self.pool(self.connections_max).connect_lazy_with(options.clone());
-        let pool = self.pool(self.connections_max).connect_with(options);
+        let connections_max = self.own.connections_max;
+        let steps = self.pool(connections_max).connect_lazy_with(options.clone());
+        let pool = self.pool(connections_max).connect_with(options);
         let pool = pool.await.map_err(|error| self.unreachable(&error))?;
-        Ok((Db { pool, steps, pooled }, listener))
+        Ok((Db { pool, steps, pooled, patience: self.own.patience }, hears))
+    }
+
+    /// Another connection that listens to a channel, for one that fell silent.
+    pub(super) async fn listen(&self, channel: &str) -> Result<PgListener> {
+        let listening = async {
+            let mut listener = self.listener().await?;
+            listener.listen(channel).await?;
+            Ok(listener)
+        };
+        let listening = tokio::time::timeout(self.own.patience, listening).await;
+        listening.unwrap_or_else(|_| Err(Error::Busy("the database did not answer in time".to_owned())))
+    }
+
+    async fn listener(&self) -> Result<PgListener> {
+        let options = self.options.clone().statement_cache_capacity(0);
+        let pool = self.pool(1).connect_with(options).await.map_err(|error| self.unreachable(&error))?;
+        let mut listener = PgListener::connect_with(&pool).await?;
+        // We connect again ourselves: the driver does so only for a connection that told of its end.
+        listener.eager_reconnect(false);
+        Ok(listener)
     }
 
     /// Listens, and pokes itself from another connection: only if that arrives will others' pokes. Not behind a
     /// pooler, where it would be the server connection that listens, and whoever is given it next that is told.
-    async fn probe(&self) -> Result<Option<PgListener>> {
+    async fn probe(&self) -> Result<bool> {
         // Whoever has to wait for another's transaction to end is behind a pooler, too.
         if tokio::time::timeout(PROBE_TIMEOUT, self.is_pooled()).await.unwrap_or(Ok(true))? {
-            return Ok(None);
+            return Ok(false);
         }
-        let options = self.options.clone().statement_cache_capacity(0);
-        let pool = self.pool(1).connect_with(options).await.map_err(|error| self.unreachable(&error))?;
-        let mut listener = PgListener::connect_with(&pool).await?;
+        let mut listener = self.listener().await?;
         listener.listen(PROBE_CHANNEL).await?;
         let mut other = self.connect().await?;
         if sqlx::raw_sql("notify dormouse_probe").execute(&mut other).await.is_err() {
-            return Ok(None);
+            return Ok(false);
         }
         let heard = tokio::time::timeout(PROBE_TIMEOUT, listener.recv()).await;
-        if !matches!(heard, Ok(Ok(_))) {
-            return Ok(None);
-        }
-        listener.unlisten(PROBE_CHANNEL).await?;
-        Ok(Some(listener))
+        Ok(matches!(heard, Ok(Ok(_))))
     }
 
     /// Whether a connection is with another process of the server from one transaction to the next. Two that take
@@ -116,16 +142,20 @@ impl Address {
     }
 
     fn pool(&self, connections_max: u32) -> PgPoolOptions {
+        let sign_of_life = SIGN_OF_LIFE.min(self.own.patience / 2);
         PgPoolOptions::new()
             .max_connections(connections_max)
-            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .acquire_timeout(ACQUIRE_TIMEOUT.min(self.own.patience))
             .test_before_acquire(false)
-            .before_acquire(|conn, meta| {
+            .before_acquire(move |conn, meta| {
                 Box::pin(async move {
-                    if meta.idle_for > TRUSTED_FOR {
-                        sqlx::Connection::ping(conn).await?;
+                    if meta.idle_for <= TRUSTED_FOR {
+                        return Ok(true);
                     }
-                    Ok(true)
+                    match tokio::time::timeout(sign_of_life, sqlx::Connection::ping(conn)).await {
+                        Ok(alive) => alive.map(|()| true),
+                        Err(_) => Ok(false),
+                    }
                 })
             })
     }
@@ -173,24 +203,30 @@ pub(super) async fn close(pool: &PgPool) {
     pool.close().await;
 }
 
-/// Our own parameter of the address, which the driver does not know.
-fn take_connections_max(url: &str) -> Result<(String, u32)> {
-    let Some((base, query)) = url.split_once('?') else { return Ok((url.to_owned(), CONNECTIONS_MAX)) };
-    let mut connections_max = CONNECTIONS_MAX;
+/// Our own parameters of the address, which the driver does not know.
+fn take_own(url: &str) -> Result<(String, Own)> {
+    let mut own = Own { connections_max: CONNECTIONS_MAX, patience: PATIENCE };
+    let Some((base, query)) = url.split_once('?') else { return Ok((url.to_owned(), own)) };
+    let refuse = |url: &str, reason| Error::InvalidUrl { url: url.to_owned(), reason };
     let mut rest = Vec::new();
     for parameter in query.split('&') {
         match parameter.split_once('=') {
             Some(("connections", number)) => {
-                connections_max = number.parse().ok().filter(|max| *max >= 2).ok_or(Error::InvalidUrl {
-                    url: "postgres://…?connections=".to_owned(),
-                    reason: "connections must be a number of at least 2",
+                own.connections_max = number.parse().ok().filter(|max| *max >= 2).ok_or_else(|| {
+                    refuse("postgres://…?connections=", "connections must be a number of at least 2")
                 })?;
+            }
+            Some(("patience_ms", number)) => {
+                let ms = number.parse().ok().filter(|ms| *ms >= 100).ok_or_else(|| {
+                    refuse("postgres://…?patience_ms=", "patience_ms must be a number of at least 100")
+                })?;
+                own.patience = Duration::from_millis(ms);
             }
             _ => rest.push(parameter),
         }
     }
     let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
-    Ok((url, connections_max))
+    Ok((url, own))
 }
 
 /// Whether a host is another machine.
@@ -217,12 +253,11 @@ mod tests {
     }
 
     #[test]
-    fn an_address_may_say_how_many_connections() {
-        let address = |url: &str| Address::parse(url);
-        assert_eq!(
-            address("postgres://u@localhost/d?connections=4&sslmode=disable").unwrap().connections_max,
-            4
-        );
-        assert!(address("postgres://u@localhost/d?connections=none").is_err());
+    fn an_address_may_say_how_many_connections_and_how_long_an_answer_may_take() {
+        let own = |query: &str| Address::parse(&format!("postgres://u@localhost/d?{query}")).map(|a| a.own);
+        assert_eq!(own("connections=4&sslmode=disable").unwrap().connections_max, 4);
+        assert_eq!(own("sslmode=disable&patience_ms=500").unwrap().patience, Duration::from_millis(500));
+        assert!(own("connections=none").is_err());
+        assert!(own("patience_ms=0").is_err());
     }
 }

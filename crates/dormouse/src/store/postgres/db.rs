@@ -1,5 +1,10 @@
 //! Connections: every verb is one statement on one of them.
 
+use std::io;
+use std::time::Duration;
+
+use sqlx::Connection;
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgPool, PgRow, Postgres};
 use sqlx::query::Query;
 
@@ -22,6 +27,9 @@ pub(super) struct Db {
     /// Behind a transaction-mode pooler, what was parsed on one server connection may be run on another: each
     /// statement is then a transaction of its own.
     pub(super) pooled: bool,
+    /// How long a statement may go without an answer before its connection counts as dead: a network that
+    /// swallows everything tells nobody.
+    pub(super) patience: Duration,
 }
 
 impl Db {
@@ -55,12 +63,58 @@ impl Db {
     }
 
     async fn send(&self, statement: Statement<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
+        let mut lent = Lent { conn: Some(self.pool.acquire().await?) };
+        let answer = tokio::time::timeout(self.patience, self.ask(lent.conn(), statement)).await;
+        let answer = answer.map_err(|_| {
+            let told = format!("the database did not answer within {:?}", self.patience);
+            io::Error::new(io::ErrorKind::TimedOut, told)
+        })?;
+        lent.give_back(self.patience);
+        answer
+    }
+
+    async fn ask(
+        &self,
+        conn: &mut PoolConnection<Postgres>,
+        statement: Statement<'_>,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
         if !self.pooled {
-            return statement.fetch_all(&self.pool).await;
+            return statement.fetch_all(&mut **conn).await;
         }
-        let mut tx = self.pool.begin().await?;
+        let mut tx = conn.begin().await?;
         let rows = statement.persistent(false).fetch_all(&mut *tx).await?;
         tx.commit().await?;
         Ok(rows)
+    }
+}
+
+/// A connection in use. Whoever stops waiting for its answer leaves it in the middle of something, perhaps for
+/// ever: then it is closed, and its place in the pool is free at once.
+struct Lent {
+    conn: Option<PoolConnection<Postgres>>,
+}
+
+impl Lent {
+    fn conn(&mut self) -> &mut PoolConnection<Postgres> {
+        self.conn.as_mut().expect("it is lent until it is given back")
+    }
+
+    /// Back to the pool, which tries it first: that too may never be answered.
+    fn give_back(mut self, patience: Duration) {
+        if let Some(mut conn) = self.conn.take() {
+            let returned = conn.return_to_pool();
+            tokio::spawn(async move {
+                // Dropped, it is closed.
+                let _ = tokio::time::timeout(patience, returned).await;
+            });
+        }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            drop(conn.detach());
+        }
     }
 }

@@ -9,16 +9,23 @@ impl From<sqlx::Error> for Error {
                 sqlx::Error::PoolTimedOut => {
                     Self::Busy("no connection to the database became free in time".to_owned())
                 }
+                sqlx::Error::PoolClosed => Self::Closed,
+                // A connection that was lost, wherever in an answer it was: no fault of the call.
+                sqlx::Error::Io(_) | sqlx::Error::Protocol(_) => Self::Busy(error.to_string()),
                 other => Self::Storage(Box::new(other)),
             };
         };
         match code.as_str() {
-            // Lock and statement timeouts, deadlocks and serialization failures; too many connections; starting,
-            // stopping or read-only: the same call may work later.
-            "55P03" | "57014" | "40001" | "40P01" | "53300" | "57P01" | "57P02" | "57P03" | "25006" => {
+            "53100" => Self::DiskFull(error.to_string()),
+            // Lock and statement timeouts, deadlocks, serialization failures, and read-only: the same call may
+            // work later.
+            "55P03" | "57014" | "40001" | "40P01" | "25006" | "25P03" | "25P04" => {
                 Self::Busy(error.to_string())
             }
-            "53100" => Self::DiskFull(error.to_string()),
+            // So it may where the connection was lost, resources are short, or the server starts or stops.
+            class if ["08", "53", "57P"].iter().any(|start| class.starts_with(start)) => {
+                Self::Busy(error.to_string())
+            }
             _ => Self::Storage(Box::new(error)),
         }
     }

@@ -5,7 +5,10 @@ use std::time::Duration;
 use super::db::Db;
 use super::types::{Columns, micros};
 use crate::store::{Lease, Namespaces, NewWorker, Written};
-use crate::{InstanceId, Process, Result, WorkerId};
+use crate::{Error, InstanceId, Process, Result, WorkerId};
+
+/// A heartbeat is given at least this long, however short the lease.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(200);
 
 pub(super) async fn register(db: &Db, worker: &NewWorker) -> Result<WorkerId> {
     end_leases(db, |name, process| name == worker.name || process.is_gone()).await?;
@@ -49,7 +52,12 @@ async fn end_leases(db: &Db, cannot_come_back: impl Fn(&str, &Process) -> bool) 
 
 pub(super) async fn heartbeat(db: &Db, worker: WorkerId, lease: Duration) -> Result<Lease> {
     let sql = include_str!("heartbeat.sql");
-    let row = db.one(|| sqlx::query(sql).bind(worker.0).bind(micros(lease))).await?;
+    // A dead connection must leave time to renew the lease on another one.
+    let limit = (lease / 3).max(HEARTBEAT_MIN);
+    let beat =
+        tokio::time::timeout(limit, db.one(|| sqlx::query(sql).bind(worker.0).bind(micros(lease)))).await;
+    let row =
+        beat.unwrap_or_else(|_| Err(Error::Busy(format!("no answer to a heartbeat within {limit:?}"))))?;
     let ids = |name| -> Result<Vec<InstanceId>> {
         let ids: Option<Vec<i64>> = row.value(name)?;
         Ok(ids.unwrap_or_default().into_iter().map(InstanceId).collect())

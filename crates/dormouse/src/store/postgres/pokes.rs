@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgListener;
 use tokio::sync::Notify;
 
+use super::connect::Address;
 use super::db::Db;
 use crate::InstanceId;
 use crate::poke::Hub;
@@ -50,12 +51,12 @@ struct Poke {
 
 impl Pokes {
     /// Starts to send, and to listen if that can be done. Both end when the store is dropped.
-    pub(super) fn start(db: Db, hub: &Arc<Hub>, listener: Option<PgListener>) -> Arc<Self> {
+    pub(super) fn start(db: Db, hub: &Arc<Hub>, listens_at: Option<Address>) -> Arc<Self> {
         let pokes =
             Arc::new(Self { from: fastrand::u64(..), gathered: Mutex::default(), news: Notify::new() });
         tokio::spawn(send(Arc::downgrade(&pokes), db));
-        if let Some(listener) = listener {
-            tokio::spawn(listen(Arc::downgrade(&pokes), Arc::downgrade(hub), listener));
+        if let Some(address) = listens_at {
+            tokio::spawn(listen(Arc::downgrade(&pokes), Arc::downgrade(hub), address));
         }
         pokes
     }
@@ -121,40 +122,39 @@ fn payloads(poke: Poke) -> Vec<String> {
 }
 
 /// Passes on what others poke, and notices when nothing would be heard any more.
-async fn listen(pokes: Weak<Pokes>, hub: Weak<Hub>, mut listener: PgListener) {
-    let mut listening = false;
+async fn listen(pokes: Weak<Pokes>, hub: Weak<Hub>, address: Address) {
+    let mut connected = None;
     loop {
         let Some((own, hub)) = pokes.upgrade().map(|pokes| pokes.from).zip(hub.upgrade()) else { return };
-        if !listening {
-            match listener.listen(CHANNEL).await {
-                Ok(()) => {
-                    listening = true;
+        let listener = match &mut connected {
+            Some(listener) => listener,
+            None => match address.listen(CHANNEL).await {
+                Ok(listener) => {
                     // Whatever was poked meanwhile was not heard.
                     hub.poke_all();
+                    connected.insert(listener)
                 }
                 Err(error) => {
                     tracing::debug!(%error, "cannot listen to pokes, polling meanwhile");
                     tokio::time::sleep(FAULT_PAUSE).await;
                     continue;
                 }
-            }
-        }
+            },
+        };
         match tokio::time::timeout(HEARTBEAT, listener.try_recv()).await {
             Ok(Ok(Some(notification))) => hear(own, &hub, notification.payload()),
-            // The connection was lost; the next call connects again.
-            Ok(Ok(None)) => hub.poke_all(),
+            Ok(Ok(None)) => connected = None,
             Ok(Err(error)) => {
                 tracing::debug!(%error, "lost the connection that listens to pokes");
-                tokio::time::sleep(FAULT_PAUSE).await;
-                hub.poke_all();
+                connected = None;
             }
-            Err(_) => listening = is_alive(&mut listener).await,
+            Err(_) if is_alive(listener).await => {}
+            Err(_) => connected = None,
         }
     }
 }
 
-/// Whether a connection that was silent still answers. One that does not is given up: the next call connects
-/// again.
+/// Whether a connection that was silent still answers.
 async fn is_alive(listener: &mut PgListener) -> bool {
     use sqlx::Executor;
     let answer = tokio::time::timeout(FAULT_PAUSE * 4, listener.execute("select 1")).await;
