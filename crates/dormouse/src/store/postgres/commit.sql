@@ -34,7 +34,7 @@ begin
         select o.id, o.children, coalesce(o.cascade, false) as cascade, i.round + 1 as round
         from unnest(v_batch) o join dormouse.instances i on i.id = o.id
         where o.kind = 'spawn' and o.id = any (v_owned)
-        order by o.id
+        order by o.ord
     loop
         v_spawned := null;
         if v_spawn.children is not null then
