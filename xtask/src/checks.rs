@@ -26,10 +26,12 @@ type Check = (&'static str, fn(&Database) -> Result);
 const FAST: [Check; 5] = [
     ("format", |_| run(&mut cargo("fmt --all -- --check"))),
     ("lints", |_| run(&mut cargo("clippy --workspace --all-targets --all-features -- -D warnings"))),
-    ("docs", |_| run(cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"))),
+    ("docs", |_| run(cargo("doc --workspace --all-features --no-deps").env("RUSTDOCFLAGS", "-D warnings"))),
     // Not `--all-targets`: that would run benches as well.
-    ("tests", |database| run(database.tell(&mut cargo("test --workspace --lib --bins --tests")))),
-    ("doc tests", |database| run(database.tell(&mut cargo("test --workspace --doc")))),
+    ("tests", |database| {
+        run(database.tell(&mut cargo("test --workspace --all-features --lib --bins --tests")))
+    }),
+    ("doc tests", |database| run(database.tell(&mut cargo("test --workspace --all-features --doc")))),
 ];
 
 const SLOW: [Check; 4] = [

@@ -74,11 +74,11 @@ fn soak(rounds: &str, pg_bin: Option<&Path>) -> Result {
     let rounds: u32 = rounds.parse().map_err(|_| format!("{rounds:?} is not a number of rounds"))?;
     require_c_compiler()?;
     let database = Database::start(pg_bin)?;
-    run(&mut cargo("test --package dormouse --lib --tests --no-run"))?;
+    run(&mut cargo("test --package dormouse --all-features --lib --tests --no-run"))?;
     let started = Instant::now();
     for round in 1..=rounds {
         println!("\n==> round {round} of {rounds}");
-        run(database.tell(&mut cargo("test --quiet --package dormouse --lib --tests")))
+        run(database.tell(&mut cargo("test --quiet --package dormouse --all-features --lib --tests")))
             .map_err(|error| database.with_log(format!("round {round} of {rounds} failed: {error}")))?;
     }
     println!("\n{rounds} rounds passed in {:.1?}", started.elapsed());

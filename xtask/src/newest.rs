@@ -38,18 +38,7 @@ pub(crate) fn test() -> Result {
     };
     let database = Database::of(&fetch(package)?)?;
     run(database.tell(&mut cargo(SERVER_TESTS)))?;
-    if !has_store()? {
-        println!("crates/dormouse has no feature `postgres` yet");
-        return Ok(());
-    }
     run(database.tell(&mut cargo(STORE_TESTS)))
-}
-
-fn has_store() -> Result<bool> {
-    let manifest = root().join("crates/dormouse/Cargo.toml");
-    let text =
-        fs::read_to_string(manifest).map_err(|error| format!("crates/dormouse/Cargo.toml: {error}"))?;
-    Ok(text.lines().any(|line| line.starts_with("postgres = [")))
 }
 
 /// The npm package for this machine, or why there is none.

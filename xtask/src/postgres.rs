@@ -12,6 +12,8 @@ use crate::{Result, root, run};
 const URL: &str = "DORMOUSE_TEST_POSTGRES";
 /// Tells tests which programs to start servers of their own with.
 const PROGRAMS: &str = "DORMOUSE_PG_BIN";
+/// Tells the conformance suite to let its stores connect through a pooler.
+const POOLER: &str = "DORMOUSE_TEST_POOLER";
 
 /// For many databases of many tests at once, none of which needs to outlive a power failure.
 const SETTINGS: [(&str, &str); 5] = [
@@ -71,10 +73,19 @@ pub(crate) fn foreground(pg_bin: Option<&Path>) -> Result {
     let database = Database::start(pg_bin)?;
     println!("\nexport {URL}={}", database.url());
     println!("export {PROGRAMS}={}", database.server.binaries().dir().display());
+    let pooler = pooler(&database.server)?;
+    println!("\nTo let the stores of the conformance suite connect through a pooler:");
+    println!("\nexport {POOLER}={}", pooler.url("postgres"));
     println!("\nType these lines where you run the tests. Ctrl-C ends the server.");
     loop {
         thread::park();
     }
+}
+
+/// A pooler with few connections for each database, which it hands around.
+fn pooler(server: &Server) -> Result<Pooler> {
+    let dir = root().join("target/postgres").join(format!("{}-pooler", std::process::id()));
+    Pooler::start(server, &dir, &[("default_pool_size", "3"), ("server_round_robin", "1")])
 }
 
 fn programs(pg_bin: Option<&Path>) -> Result<Binaries> {

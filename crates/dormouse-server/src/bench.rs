@@ -1,13 +1,15 @@
-//! `dormouse bench`: what the embedded store does on this machine, every commit fsynced.
+//! `dormouse bench`: what a store does on this machine, every commit fsynced.
 //!
 //! The configurations take turns, round after round, so that a noisy neighbour falls on all of them; the
 //! table shows the median round.
 
+mod bed;
 mod load;
 mod report;
 
 use dormouse::{BoxError, History};
 
+use self::bed::Place;
 use self::report::Figures;
 
 /// What to measure.
@@ -22,9 +24,13 @@ pub(crate) struct Args {
     /// A tenth of the load, for a first impression.
     #[arg(long)]
     quick: bool,
-    /// Where to put the databases; they are removed afterwards.
+    /// Where to put the files; they are removed afterwards.
     #[arg(long, default_value = ".")]
     dir: std::path::PathBuf,
+    /// A PostgreSQL server, by the address of any database on it: measures on new ones beside that, which are removed
+    /// afterwards.
+    #[arg(long, value_name = "URL")]
+    db: Option<String>,
 }
 
 /// Measures and prints.
@@ -35,8 +41,11 @@ pub(crate) async fn run(args: Args) -> Result<(), BoxError> {
             if !args.json {
                 eprintln!("round {round} of {}, history {}", args.rounds.max(1), report::word(history));
             }
-            let dir = tempfile::Builder::new().prefix("dormouse-bench-").tempdir_in(&args.dir)?;
-            figures.push(load::measure(dir.path(), history, if args.quick { 10 } else { 1 }).await?);
+            let place = match &args.db {
+                Some(url) => Place::Server(url.clone()),
+                None => Place::directory(&args.dir)?,
+            };
+            figures.push(load::measure(&place, history, if args.quick { 10 } else { 1 }).await?);
         }
     }
     let medians = rounds.map(|rounds| Figures::median(&rounds));

@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod migrate;
 
 use std::process::ExitCode;
 
@@ -19,8 +20,10 @@ struct Cli {
 enum Command {
     /// Run an order shop to watch, interrupt and start again (this is what no command does).
     Demo(demo::Args),
-    /// Measure the embedded store on this machine.
+    /// Measure a store on this machine.
     Bench(bench::Args),
+    /// Bring a database's schema up to date.
+    Migrate(migrate::Args),
 }
 
 #[tokio::main]
@@ -29,6 +32,7 @@ async fn main() -> ExitCode {
     let ended = match command {
         Command::Demo(args) => demo::run(args).await,
         Command::Bench(args) => bench::run(args).await,
+        Command::Migrate(args) => migrate::run(args).await,
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

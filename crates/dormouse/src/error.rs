@@ -123,6 +123,17 @@ pub enum Error {
         /// What would be needed.
         reason: &'static str,
     },
+    /// What a step wrote with its commit was refused; neither is committed.
+    #[error("the step's own writes failed: {0}")]
+    OwnWrites(#[source] BoxError),
+    /// A way to write with the commit that the store in use does not have.
+    #[error("this store has no {asked_for}: {instead}")]
+    WrongStore {
+        /// What was asked for.
+        asked_for: &'static str,
+        /// What to use.
+        instead: &'static str,
+    },
     /// The instance waited for ended without an output.
     #[error("instance {id} is {status}: {}", .error.as_deref().unwrap_or("no reason given"))]
     Ended {

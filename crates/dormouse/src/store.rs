@@ -8,6 +8,7 @@ pub mod postgres;
 pub mod sqlite;
 
 mod query;
+mod rider;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -19,6 +20,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use self::query::{Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
+pub use self::rider::Rider;
 use crate::poke::Hub;
 use crate::{
     At, ChildView, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, NewSignal,
@@ -50,6 +52,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// Commits outcomes, each guarded by worker and `seq`, with a receipt each.
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>>;
+
+    /// Opens a transaction for a step's own writes, where a store can keep one open beside its others.
+    fn begin(&self) -> Reply<'_, Rider>;
+
+    /// Whether [`Store::commit_with`] takes closures that it runs inside the commit, as one writer can.
+    fn runs_closures(&self) -> bool {
+        false
+    }
+
+    /// Commits one outcome together with its step's own writes. If those fail it is [`crate::Error::OwnWrites`]; after
+    /// any other error neither is committed, and the claim stays.
+    fn commit_with(&self, worker: WorkerId, commit: Commit, rider: Rider) -> Reply<'_, Written<Receipt>>;
 
     /// Wakes up to `rows_max` rows whose moment has come.
     fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>>;
@@ -108,7 +122,7 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Store>> {
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
         return open_postgres(url).await;
     }
-    let refuse = |reason| Err(crate::Error::InvalidUrl { url: url.to_owned(), reason });
+    let refuse = |reason| Err(crate::Error::InvalidUrl { url: without_password(url), reason });
     match url.strip_prefix("sqlite:") {
         Some("") => refuse("a file is missing: write sqlite:path/to/file.db"),
         Some(":memory:") => Ok(Arc::new(sqlite::SqliteStore::in_memory(Arc::new(crate::SystemClock))?)),
@@ -122,6 +136,14 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Store>> {
         None => {
             refuse("only sqlite:path/to/file.db, sqlite::memory: and postgres://user@host/database are known")
         }
+    }
+}
+
+/// An address as it may be shown: who signs in, and with what, is between a scheme and an `@`.
+fn without_password(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, place))) => format!("{scheme}://…@{place}"),
+        _ => url.to_owned(),
     }
 }
 

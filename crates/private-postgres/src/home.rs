@@ -1,7 +1,7 @@
 //! The directory of one server: its lock, its log, and the data that it owns.
 
 use std::fs::{self, DirBuilder, File};
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -64,9 +64,21 @@ impl Home {
     }
 
     pub(crate) fn log(&self) -> String {
-        fs::read(self.log_path())
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .unwrap_or_default()
+        self.log_since(0)
+    }
+
+    pub(crate) fn log_bytes(&self) -> u64 {
+        fs::metadata(self.log_path()).map_or(0, |metadata| metadata.len())
+    }
+
+    pub(crate) fn log_since(&self, bytes: u64) -> String {
+        let mut text = Vec::new();
+        // A log that cannot be read says nothing: whoever asks is about to report something worse.
+        let _ = File::open(self.log_path()).and_then(|mut file| {
+            file.seek(SeekFrom::Start(bytes))?;
+            file.read_to_end(&mut text)
+        });
+        String::from_utf8_lossy(&text).into_owned()
     }
 
     pub(crate) fn log_path(&self) -> PathBuf {

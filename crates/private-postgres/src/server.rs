@@ -80,6 +80,16 @@ impl Server {
         self.home.log()
     }
 
+    /// How many bytes it has logged.
+    pub fn log_bytes(&self) -> u64 {
+        self.home.log_bytes()
+    }
+
+    /// What it has logged since it had logged so many bytes.
+    pub fn log_since(&self, bytes: u64) -> String {
+        self.home.log_since(bytes)
+    }
+
     /// Ends it without a checkpoint, as a crash of all its processes would. Returns when it has ended.
     pub fn stop_immediate(&mut self) {
         self.process = None;

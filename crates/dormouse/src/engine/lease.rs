@@ -28,9 +28,13 @@ pub(super) async fn keep(shared: &Shared) {
                 renewed = Instant::now();
                 cancel.into_iter().for_each(|id| shared.running.cancel(id));
                 let unknown = shared.running.unknown(holds);
-                let twice: Vec<_> = unknown.intersection(&unknown_before).copied().collect();
+                // A claim may be on its way here; at the second heartbeat without a step, its answer was lost.
+                let lost: Vec<_> = unknown.intersection(&unknown_before).copied().collect();
                 unknown_before = unknown;
-                give_back(shared, twice).await;
+                if !lost.is_empty() {
+                    tracing::info!(claims = lost.len(), "gives back claims that never arrived here");
+                    give_back(shared, lost).await;
+                }
             }
             Ok(Lease::Lost) => return,
             Err(error) => {
@@ -46,12 +50,8 @@ pub(super) async fn keep(shared: &Shared) {
     }
 }
 
-/// Gives back claims whose answer never came: at two heartbeats in a row, no step of ours ran for them.
-async fn give_back(shared: &Shared, instances: Vec<InstanceId>) {
-    if instances.is_empty() {
-        return;
-    }
-    tracing::info!(claims = instances.len(), "gives back claims that never arrived here");
+/// Gives back claims that no step runs for.
+pub(super) async fn give_back(shared: &Shared, instances: Vec<InstanceId>) {
     match shared.store.release(shared.worker, instances).await {
         Ok(Written { effects, .. }) => shared.store.poke(&effects),
         Err(error) => tracing::warn!(%error, "could not give back claims"),

@@ -4,6 +4,7 @@
 //! stays open while we wait for anything. The functions are beside this file, one for each verb; what must hold
 //! between rows is kept in one place, `apply.sql`.
 
+mod bench;
 mod claim;
 mod collect;
 mod commit;
@@ -13,12 +14,17 @@ mod deliver;
 mod fault;
 mod insert;
 mod lease;
-mod lost;
+mod marks;
 mod operate;
 mod pokes;
 mod query;
+mod rider;
 mod schema;
 mod types;
+mod within;
+
+/// The driver whose connections and transactions callers pass in.
+pub use sqlx;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -27,16 +33,19 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+pub use self::bench::Bench;
 use self::connect::Address;
 use self::db::Db;
-use self::lost::Lost;
+use self::marks::Memory;
 use self::pokes::Pokes;
-pub use self::schema::{Migrated, script as schema_script};
+pub use self::rider::StepTransaction;
+pub use self::schema::{Migrated, roles_script, script as schema_script};
 use self::types::Columns;
+pub(crate) use self::within::{deliver_in, insert_in, machine_in};
 use crate::poke::Hub;
 use crate::store::{
     Brake, Cancel, Claim, Claimed, Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease,
-    NewWorker, Page, Receipt, Reply, Situation, Stats, Store, Written,
+    NewWorker, Page, Receipt, Reply, Rider, Situation, Stats, Store, Written,
 };
 use crate::{
     At, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result, Target, When,
@@ -48,7 +57,7 @@ pub struct PostgresStore {
     db: Db,
     hub: Arc<Hub>,
     pokes: Arc<Pokes>,
-    lost: Lost,
+    memory: Memory,
     /// What time it was there, at which moment here.
     time: Mutex<Option<(Timestamp, Instant)>>,
 }
@@ -57,11 +66,11 @@ impl PostgresStore {
     /// Connects to a database whose schema is up to date.
     pub async fn connect(url: &str) -> Result<Self> {
         let address = Address::parse(url)?;
-        schema::check(&mut address.connect().await?).await?;
+        schema::check(&mut address.connect().await?).await.map_err(|error| address.unusable(error))?;
         let (db, listener) = address.open().await?;
         let hub = Arc::new(Hub::default());
         let pokes = Pokes::start(db.clone(), &hub, listener);
-        Ok(Self { db, hub, pokes, lost: Lost::default(), time: Mutex::default() })
+        Ok(Self { db, hub, pokes, memory: Memory::default(), time: Mutex::default() })
     }
 
     /// Brings a database's schema up to date.
@@ -138,7 +147,15 @@ impl Store for PostgresStore {
     }
 
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>> {
-        Box::pin(async move { commit::commit(&self.db, &self.lost, worker, &batch).await })
+        Box::pin(async move { commit::commit(&self.db, &self.memory, worker, &batch).await })
+    }
+
+    fn begin(&self) -> Reply<'_, Rider> {
+        Box::pin(rider::begin(&self.db))
+    }
+
+    fn commit_with(&self, worker: WorkerId, commit: Commit, rider: Rider) -> Reply<'_, Written<Receipt>> {
+        Box::pin(rider::commit_with(self.db.clone(), worker, commit, rider))
     }
 
     fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>> {

@@ -17,6 +17,7 @@ mod operate;
 mod query;
 mod raw;
 mod readers;
+mod rider;
 mod row;
 mod tx;
 mod writer;
@@ -26,17 +27,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use rusqlite;
+
 pub use self::raw::raw_steps_per_s;
 use self::readers::Readers;
+pub use self::rider::{InCommit, OwnWrites};
 use self::tx::Tx;
 use self::writer::{Sync, Writer};
 use crate::poke::Hub;
 use crate::store::{
     Brake, Cancel, Claim, Claimed, Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease,
-    NewWorker, Page, Receipt, Reply, Situation, Stats, Store, Written,
+    NewWorker, Page, Receipt, Reply, Rider, Situation, Stats, Store, Written,
 };
 use crate::{
-    At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
+    At, Clock, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
     SystemClock, Target, When, WorkerId,
 };
 
@@ -134,6 +138,26 @@ impl Store for SqliteStore {
 
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>> {
         self.write(move |tx| batch.iter().map(|commit| commit::commit(tx, worker, commit)).collect())
+    }
+
+    fn begin(&self) -> Reply<'_, Rider> {
+        Box::pin(async {
+            let instead = "on SQLite, hand a closure to `cx.in_commit`, which is run inside the commit";
+            Err(Error::WrongStore { asked_for: "transaction that stays open beside others", instead })
+        })
+    }
+
+    fn runs_closures(&self) -> bool {
+        true
+    }
+
+    fn commit_with(&self, worker: WorkerId, commit: Commit, rider: Rider) -> Reply<'_, Written<Receipt>> {
+        let own: OwnWrites = rider.into();
+        let written = self.write(move |tx| rider::commit_with(tx, worker, &commit, &own));
+        Box::pin(async move {
+            let Written { value, effects } = written.await?;
+            Ok(Written { value: value.map_err(Error::OwnWrites)?, effects })
+        })
     }
 
     fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>> {

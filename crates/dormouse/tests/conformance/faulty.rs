@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dormouse::store::{
     Brake, Cancel, Claim, Claimed, Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease,
-    NewWorker, Page, Receipt, Reply, Situation, Stats, Store, Written,
+    NewWorker, Page, Receipt, Reply, Rider, Situation, Stats, Store, Written,
 };
 use dormouse::{
     At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, NewInstance,
@@ -117,10 +117,16 @@ impl Store for Faulty {
         self.pass("commit", self.inner.commit(worker, batch))
     }
 
+    fn runs_closures(&self) -> bool {
+        self.inner.runs_closures()
+    }
+
     pass_on! {
         insert(batch: Vec<NewInstance>) -> Written<Vec<Inserted>>;
         deliver(batch: Vec<Delivery>) -> Written<Vec<Delivered>>;
         claim(claim: Claim) -> Written<Vec<Claimed>>;
+        begin() -> Rider;
+        commit_with(worker: WorkerId, commit: Commit, rider: Rider) -> Written<Receipt>;
         due(rows_max: usize) -> Written<Due>;
         register(worker: NewWorker) -> WorkerId;
         heartbeat(worker: WorkerId, lease: Duration) -> Lease;

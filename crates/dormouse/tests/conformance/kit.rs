@@ -48,7 +48,7 @@ impl Kit {
         use dormouse::store::postgres::PostgresStore;
         let clock = clock();
         let database = crate::postgres::Database::new(clock.now()).await;
-        let store = PostgresStore::connect(&database.url).await.expect("a migrated database opens");
+        let store = PostgresStore::connect(&database.store_url()).await.expect("a migrated database opens");
         let store = crate::faulty::Faulty::on(Arc::new(store)).sleep_by(clock.clone());
         Self { database: Some(database), ..Self::of(Arc::new(store), clock, None) }
     }

@@ -1,6 +1,6 @@
 //! Databases for tests: each its own, made from one that is migrated once.
 
-#![allow(unreachable_pub, reason = "a test target has no outside")]
+#![allow(unreachable_pub, dead_code, reason = "several test targets use it, each what it needs")]
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::postgres::{PostgresStore, schema_script};
@@ -11,6 +11,8 @@ use tokio::sync::OnceCell;
 
 /// What the tests run against, set by `cargo xtask test`.
 const SERVER: &str = "DORMOUSE_TEST_POSTGRES";
+/// A transaction-mode pooler before that server. If it is set, the stores connect through it.
+const POOLER: &str = "DORMOUSE_TEST_POOLER";
 
 /// A database that is dropped with the test.
 pub struct Database {
@@ -30,6 +32,11 @@ impl Database {
         let database = Self { name, url };
         database.move_to(now).await;
         database
+    }
+
+    /// Where the store under test connects to.
+    pub fn store_url(&self) -> String {
+        std::env::var(POOLER).map_or_else(|_| self.url.clone(), |pooler| on(&pooler, &self.name))
     }
 
     /// Moves the database's time.
@@ -120,6 +127,11 @@ fn url(database: &str) -> String {
             "{SERVER} is not set: run `cargo xtask test`, or set it to a server's address that tests may use"
         )
     });
+    on(&server, database)
+}
+
+/// The address of another database on a server.
+fn on(server: &str, database: &str) -> String {
     let (base, _) = server.rsplit_once('/').expect("an address names a database");
     format!("{base}/{database}")
 }

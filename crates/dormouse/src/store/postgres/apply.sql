@@ -22,18 +22,17 @@ begin
                 o.key_scope,
                 o.status = 'executing' or (o.status = 'runnable' and not o.blocked and not o.paused) as was_open,
                 c.status in ('done', 'failed', 'cancelled') as ends,
-                rival.holder
+                -- The default scope never takes a key back, except by a retry, which asks before it comes here. For
+                -- others: whoever holds the key, or will when these changes are made.
+                nullif(case
+                    when o.key_scope is not null and o.key_scope <> 'always'
+                        and strpos(o.key_scope, c.status) > 0
+                    then coalesce(dormouse.key_holder(o.namespace, o.key), (
+                        select min(f.id) from unnest(v_changes) f join dormouse.instances i on i.id = f.id
+                        where i.namespace = o.namespace and i.key = o.key and strpos(i.key_scope, f.status) > 0
+                    ))
+                end, o.id) as holder
             from unnest(v_changes) c join dormouse.instances o on o.id = c.id
-            -- The default scope never takes a key back, except by a retry, which asks before it comes here.
-            left join lateral (
-                -- Whoever holds it, or will when these changes are made.
-                select coalesce(dormouse.key_holder(o.namespace, o.key), (
-                    select min(f.id) from unnest(v_changes) f join dormouse.instances i on i.id = f.id
-                    where i.namespace = o.namespace and i.key = o.key and strpos(i.key_scope, f.status) > 0
-                )) as holder
-                where o.key_scope is not null and o.key_scope <> 'always'
-                    and strpos(o.key_scope, c.status) > 0
-            ) rival on rival.holder <> o.id
         ), decided as (
             -- A status in which a key counts as taken cannot be entered while another holds it: this row alone
             -- fails, and lets go of its claim on the key if even `failed` could not be saved with it.

@@ -9,7 +9,7 @@ use super::claim::signals;
 use super::db::{Db, Statement};
 use super::fault::lock_timed_out;
 use super::insert::{Arrival, sorted};
-use super::lost::Lost;
+use super::marks::Memory;
 use super::types::{Columns, batch, when};
 use crate::clock::micros;
 use crate::limits::storable;
@@ -19,26 +19,31 @@ use crate::{Children, Result, Transition, WorkerId};
 const NEXT: &str = "select v.held, v.at from dormouse.commit_next($1, $2, $3, $4, $5, $6) v";
 const COMMIT: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at, (v.effects).* \
     from dormouse.commit($1, $2::json, $3) v";
+const ASK: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at from dormouse.ask($1, $2::json) v";
 const CANCEL: &str = "select v.done, (v.effects).* from dormouse.cancel_held($1, $2, $3) v";
 
 pub(super) async fn commit(
     db: &Db,
-    lost: &Lost,
+    memory: &Memory,
     worker: WorkerId,
     commits: &[Commit],
 ) -> Result<Written<Vec<Receipt>>> {
     let mut group =
-        Group { db, lost, worker, receipts: vec![None; commits.len()], effects: Effects::default() };
+        Group { db, memory, worker, receipts: vec![None; commits.len()], effects: Effects::default() };
     let committed = group.write(commits).await;
     match committed {
         Ok(()) => {
-            lost.found(commits);
+            memory.lost.remove(commits);
+            memory.busy.remove(commits);
             let receipts = group.receipts.into_iter().map(|receipt| receipt.expect("each has one"));
-            Ok(Written { value: receipts.collect(), effects: group.effects })
+            let receipts: Vec<_> = receipts.collect();
+            let is_busy = |(_, receipt): &(&Commit, &Receipt)| matches!(receipt, Receipt::Busy);
+            memory.busy.add(commits.iter().zip(&receipts).filter(is_busy).map(|(commit, _)| commit));
+            Ok(Written { value: receipts, effects: group.effects })
         }
         Err(error) => {
             // Some of it may be committed: whoever asks again is answered with what happened.
-            lost.add(commits);
+            memory.lost.add(commits);
             Err(error)
         }
     }
@@ -47,7 +52,7 @@ pub(super) async fn commit(
 /// Outcomes on their way to the database.
 struct Group<'a> {
     db: &'a Db,
-    lost: &'a Lost,
+    memory: &'a Memory,
     worker: WorkerId,
     receipts: Vec<Option<Receipt>>,
     effects: Effects,
@@ -75,7 +80,8 @@ impl Group<'_> {
         matches!(commit.transition, Transition::Next { .. })
             && commit.hold == Hold::Keep
             && commit.received.is_empty()
-            && !self.lost.contains(commit)
+            && !self.memory.lost.contains(commit)
+            && !self.memory.busy.contains(commit)
     }
 
     /// Notes those that run on, and leaves the others in the list.
@@ -98,11 +104,12 @@ impl Group<'_> {
     async fn write_rest(&mut self, commits: &[Commit], rest: &[usize]) -> Result<()> {
         let outcomes = rest.iter().enumerate().map(|(place, index)| {
             let commit = &commits[*index];
-            Outcome::new(place + 1, commit, self.lost.contains(commit))
+            Outcome::new(place + 1, commit, self.memory.lost.contains(commit))
         });
         let outcomes = batch(&outcomes.collect::<Vec<_>>())?;
         // A row that another transaction holds for long must not hold up the others: it is left for later.
-        let row = match self.db.raw_one(|| statement(self.worker, &outcomes, true)).await {
+        let wait = !rest.iter().any(|index| self.memory.busy.contains(&commits[*index]));
+        let row = match self.db.raw_one(|| statement(self.worker, &outcomes, wait)).await {
             Err(error) if lock_timed_out(&error) => {
                 self.db.one(|| statement(self.worker, &outcomes, false)).await?
             }
@@ -112,20 +119,31 @@ impl Group<'_> {
         for (index, receipt) in rest.iter().zip(receipts(&row)?) {
             let receipt = match receipt {
                 Some(receipt) => receipt,
-                None => self.cancel(&commits[*index]).await?,
+                None => {
+                    let Written { value, effects } = cancel(self.db, self.worker, &commits[*index]).await?;
+                    self.effects.merge(effects);
+                    value
+                }
             };
             self.receipts[*index] = Some(receipt);
         }
         Ok(())
     }
+}
 
-    /// Cancels an instance whose step has ended, in place of its outcome.
-    async fn cancel(&mut self, commit: &Commit) -> Result<Receipt> {
-        let (id, seq) = (commit.id.0, commit.seq as i64);
-        let row = self.db.one(|| sqlx::query(CANCEL).bind(self.worker.0).bind(id).bind(seq)).await?;
-        self.effects.merge(row.effects()?);
-        Ok(if row.value("done")? { Receipt::Cancelled } else { Receipt::Stale })
-    }
+/// Cancels an instance whose step has ended, in place of its outcome.
+pub(super) async fn cancel(db: &Db, worker: WorkerId, commit: &Commit) -> Result<Written<Receipt>> {
+    let (id, seq) = (commit.id.0, commit.seq as i64);
+    let row = db.one(|| sqlx::query(CANCEL).bind(worker.0).bind(id).bind(seq)).await?;
+    let value = if row.value("done")? { Receipt::Cancelled } else { Receipt::Stale };
+    Ok(Written { value, effects: row.effects()? })
+}
+
+/// What became of a commit whose answer was lost; `None` if it did not happen.
+pub(super) async fn ask(db: &Db, worker: WorkerId, commit: &Commit) -> Result<Option<Receipt>> {
+    let outcomes = batch(&[Outcome::new(1, commit, true)])?;
+    let row = db.one(|| sqlx::query(ASK).bind(worker.0).bind(&outcomes)).await?;
+    Ok(receipts(&row)?.pop().flatten())
 }
 
 fn next<'q>(worker: WorkerId, commits: &'q [Commit], ahead: &[usize]) -> Statement<'q> {

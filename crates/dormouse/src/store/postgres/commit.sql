@@ -7,12 +7,13 @@ create or replace function dormouse.commit(
 ) language plpgsql as $$
 declare
     v_batch dormouse.outcome[];
-    v_owned bigint[];
+    v_owned boolean[];
     v_locked bigint[];
-    v_rounds bigint[];
-    v_inserted integer[];
+    v_slots integer[];
+    v_children dormouse.arrival[];
     v_spawned record;
-    v_spawn record;
+    v_parents bigint[];
+    v_inserted integer[];
     v_changes dormouse.change[];
 begin
     select array_agg(o order by o.ord) into v_batch
@@ -20,42 +21,56 @@ begin
     if p_wait then
         perform set_config('lock_timeout', '500ms', true);
     end if;
+    v_slots := array(
+        select dormouse.lane_slot(c.namespace, c.lane)
+        from unnest(v_batch) o cross join lateral json_to_recordset(o.children) c (namespace text, lane text)
+        where o.children is not null and c.lane is not null
+    );
     v_locked := dormouse.lock(
         array(select id from unnest(v_batch)),
         array(select id from unnest(v_batch) where kind in ('done', 'fail')),
-        p_wait
+        p_wait, nullif(v_slots, '{}')
     );
     at := dormouse.now();
+    -- Which of them are the worker's to commit, by their place in the batch. (`is not distinct from` keeps the
+    -- planner from looking through all that the worker holds.)
     v_owned := array(
-        select i.id from unnest(v_batch) o join dormouse.instances i on i.id = o.id
-        where i.id = any (v_locked) and i.worker = p_worker and i.seq = o.seq and not i.cancel_requested
-    );
-    for v_spawn in
-        select o.id, o.children, coalesce(o.cascade, false) as cascade, i.round + 1 as round
-        from unnest(v_batch) o join dormouse.instances i on i.id = o.id
-        where o.kind = 'spawn' and o.id = any (v_owned)
+        select coalesce((v_locked is null or o.id = any (v_locked)) and i.worker is not distinct from p_worker
+            and i.seq = o.seq and not i.cancel_requested, false)
+        from unnest(v_batch) o left join dormouse.instances i on i.id = o.id
         order by o.ord
-    loop
-        v_spawned := null;
-        if v_spawn.children is not null then
-            select s.ids, s.effects into v_spawned
-            from dormouse.insert(v_spawn.children, v_spawn.id, v_spawn.round, v_spawn.cascade) s;
-            effects := dormouse.merge(effects, v_spawned.effects);
-            v_inserted := v_inserted || cardinality(array_remove(v_spawned.ids, null));
-        else
-            v_inserted := v_inserted || 0;
-        end if;
-        v_rounds := v_rounds || v_spawn.id;
-    end loop;
+    );
+    -- All children in one go: two groups with the same keys must not wait for each other.
+    v_children := array(
+        select row(
+            row_number() over (order by o.ord, c.ord), c.namespace, c.machine, c.version, c.step, c.state, c.queue,
+            c.priority, c.at_us, c.in_us, c.lane, c.key, c.key_scope, c.keeps, c.forked, c.awaits, c.await_at_us,
+            c.await_in_us, c.signals, o.id, o.cascade
+        )::dormouse.arrival
+        from unnest(v_batch) o
+        cross join lateral json_populate_recordset(null::dormouse.arrival, o.children) c
+        where o.children is not null and v_owned[o.ord]
+        order by o.ord, c.ord
+    );
+    if cardinality(v_children) > 0 then
+        select s.ids, s.effects into v_spawned from dormouse.insert_all(v_children) s;
+        effects := v_spawned.effects;
+        select array_agg(parent), array_agg(inserted) into v_parents, v_inserted from (
+            select c.parent, count(v_spawned.ids[c.ord])::integer as inserted
+            from unnest(v_children) c group by c.parent
+        ) spawned;
+    end if;
     with owned as (
         select o.*, i.status as was, i.version as old_version, i.step as old_step, i.attempt, i.runnable_at,
             i.wake, i.awaits, i.inbox, i.barrier, i.round, i.paused, i.lane,
             dormouse.moment(o.at_us, o.in_us, commit.at) as moment,
-            v_inserted[array_position(v_rounds, o.id)] as inserted,
-            least(coalesce(o.quorum, 2147483647), v_inserted[array_position(v_rounds, o.id)]) as ends,
+            spawned.inserted, least(coalesce(o.quorum, 2147483647), spawned.inserted) as ends,
             unseen.id as seen, unseen.data as seen_data,
             consumed.data as consumed
         from unnest(v_batch) o join dormouse.instances i on i.id = o.id
+        cross join lateral (
+            select coalesce(v_inserted[array_position(v_parents, o.id)], 0) as inserted
+        ) spawned
         -- The first awaited signal in the inbox that the parking step was not handed.
         left join lateral (
             select s.id, dormouse.signal_data(s.id, s.name, s.payload, s.dedup_key) as data
@@ -70,7 +85,7 @@ begin
             where o.kind in ('next', 'sleep', 'spawn') and o.received is not null and s.instance = o.id
                 and s.id = any (o.received) and not s.consumed
         ) consumed on true
-        where o.id = any (v_owned)
+        where v_owned[o.ord]
     ), told as (
         select o.*,
             case o.kind
@@ -142,9 +157,9 @@ begin
         effects := dormouse.merge(effects, dormouse.apply(v_changes, at));
     end if;
     select array_agg(case
-            when not o.id = any (v_locked) and i.id is not null then 'busy'
-            when o.id = any (v_owned) and i.status = 'executing' and i.worker = p_worker then 'held'
-            when o.id = any (v_owned) then 'released'
+            when v_owned[o.ord] and i.status = 'executing' and i.worker = p_worker then 'held'
+            when v_owned[o.ord] then 'released'
+            when o.id <> all (v_locked) and i.id is not null then 'busy'
             when i.worker = p_worker and i.seq = o.seq then 'cancel'
             when o.again then dormouse.receipt_before(p_worker, o, i, at)
             else 'stale'
@@ -160,12 +175,12 @@ $$;
 
 -- Consumes what steps received, by id. A dedup key outlives its signal, until the instance is done: nothing
 -- will ever read what a done one had.
-create or replace function dormouse.consume(p_batch dormouse.outcome[], p_owned bigint[]) returns void
+create or replace function dormouse.consume(p_batch dormouse.outcome[], p_owned boolean[]) returns void
 language sql as $$
     with progressed as (
         select o.id as instance, received.id
         from unnest(p_batch) o cross join lateral unnest(o.received) received (id)
-        where o.kind in ('next', 'sleep', 'spawn') and o.id = any (p_owned)
+        where o.kind in ('next', 'sleep', 'spawn') and p_owned[o.ord]
     ), kept as (
         update dormouse.signals s set consumed = true from progressed p
         where s.instance = p.instance and s.id = p.id and s.dedup_key is not null and not s.consumed
@@ -174,11 +189,11 @@ language sql as $$
         where s.instance = p.instance and s.id = p.id and s.dedup_key is null
     )
     delete from dormouse.signals s using unnest(p_batch) o
-    where o.kind = 'done' and o.id = any (p_owned) and s.instance = o.id
+    where o.kind = 'done' and p_owned[o.ord] and s.instance = o.id
 $$;
 
 create or replace function dormouse.sleep_data(p_until timestamptz, p_consumed json) returns json
-language sql immutable as $$
+language sql stable as $$
     select case
         when p_consumed is null then json_build_object('sleep_until', dormouse.told(p_until))
         else json_build_object('sleep_until', dormouse.told(p_until), 'consumed', p_consumed)
@@ -188,7 +203,7 @@ $$;
 create or replace function dormouse.spawn_data(
     p_round integer, p_inserted integer, p_dropped integer, p_barrier integer, p_until timestamptz,
     p_consumed json
-) returns json language sql immutable as $$
+) returns json language sql stable as $$
     select case
         when p_consumed is null then json_build_object('round', p_round, 'inserted', p_inserted,
             'dropped', p_dropped, 'barrier', p_barrier, 'until', dormouse.told(p_until))
@@ -196,6 +211,27 @@ create or replace function dormouse.spawn_data(
             'dropped', p_dropped, 'barrier', p_barrier, 'until', dormouse.told(p_until),
             'consumed', p_consumed)
     end
+$$;
+
+-- What became of a commit whose answer was lost: its receipt, or `cancel` if it did not happen.
+create or replace function dormouse.ask(
+    p_worker bigint, p_batch json, out receipts text[], out seqs bigint[], out inboxes json[], out at timestamptz
+) language plpgsql as $$
+declare
+    o dormouse.outcome;
+    i dormouse.instances;
+begin
+    select * into o from json_populate_recordset(null::dormouse.outcome, p_batch);
+    -- Whoever commits it at this moment holds the row.
+    select * into i from dormouse.instances where id = o.id for no key update;
+    at := dormouse.now();
+    receipts := array[case
+        when i.worker = p_worker and i.seq = o.seq then 'cancel'
+        else dormouse.receipt_before(p_worker, o, i, at)
+    end];
+    seqs := array[i.seq];
+    inboxes := array[dormouse.inbox(i.id)];
+end
 $$;
 
 -- The receipt of a commit whose answer was lost. While the worker's lease holds, as it then has all along,

@@ -15,7 +15,7 @@ begin
             step = o.step, state = o.state, seq = i.seq + 1, attempt = 0, changed_at = commit_next.at,
             last_error = null
         from outcome o
-        where i.id = o.id and i.seq = o.seq and i.worker = p_worker and i.version = o.version
+        where i.id = o.id and i.seq = o.seq and i.worker is not distinct from p_worker and i.version = o.version
             and i.wake is null and i.inbox = 0 and not i.cancel_requested and not i.paused
         returning i.id, i.seq, i.version, i.step, i.keeps_history, o.state
     ), recorded as (

@@ -1,11 +1,12 @@
 //! Getting a connection: encrypted to another machine, and knowing what stands in between.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions, PgSslMode};
+use sqlx::{ConnectOptions, Row};
 
 use super::db::Db;
 use crate::{Error, Result};
@@ -42,6 +43,8 @@ impl Address {
         } else {
             options
         };
+        // A pooler refuses a connection that asks for a setting it does not keep track of.
+        let options = options.extra_float_digits(None);
         let options = options.application_name("dormouse").disable_statement_logging();
         Ok(Self { options, connections_max })
     }
@@ -63,25 +66,53 @@ impl Address {
         }
         let options =
             if pooled { self.options.clone().statement_cache_capacity(0) } else { self.options.clone() };
+        let steps = self.pool(self.connections_max).connect_lazy_with(options.clone());
         let pool = self.pool(self.connections_max).connect_with(options);
         let pool = pool.await.map_err(|error| self.unreachable(&error))?;
-        Ok((Db { pool, pooled }, listener))
+        Ok((Db { pool, steps, pooled }, listener))
     }
 
-    /// Listens, and pokes itself from another connection: only if that arrives will others' pokes.
+    /// Listens, and pokes itself from another connection: only if that arrives will others' pokes. Not behind a
+    /// pooler, where it would be the server connection that listens, and whoever is given it next that is told.
     async fn probe(&self) -> Result<Option<PgListener>> {
+        // Whoever has to wait for another's transaction to end is behind a pooler, too.
+        if tokio::time::timeout(PROBE_TIMEOUT, self.is_pooled()).await.unwrap_or(Ok(true))? {
+            return Ok(None);
+        }
         let options = self.options.clone().statement_cache_capacity(0);
         let pool = self.pool(1).connect_with(options).await.map_err(|error| self.unreachable(&error))?;
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.listen(PROBE_CHANNEL).await?;
         let mut other = self.connect().await?;
-        sqlx::raw_sql("notify dormouse_probe").execute(&mut other).await?;
+        if sqlx::raw_sql("notify dormouse_probe").execute(&mut other).await.is_err() {
+            return Ok(None);
+        }
         let heard = tokio::time::timeout(PROBE_TIMEOUT, listener.recv()).await;
         if !matches!(heard, Ok(Ok(_))) {
             return Ok(None);
         }
         listener.unlisten(PROBE_CHANNEL).await?;
         Ok(Some(listener))
+    }
+
+    /// Whether a connection is with another process of the server from one transaction to the next. Two that take
+    /// turns show it: whether a pooler hands out first what it got back first or last, one of them is given what
+    /// the other had.
+    async fn is_pooled(&self) -> Result<bool> {
+        let (mut one, mut other) = (self.connect().await?, self.connect().await?);
+        let mut before = None;
+        for one_ends_first in [true, false, true] {
+            let now = (begin(&mut one).await?, begin(&mut other).await?);
+            let (first, second) =
+                if one_ends_first { (&mut one, &mut other) } else { (&mut other, &mut one) };
+            sqlx::raw_sql("commit").execute(first).await?;
+            sqlx::raw_sql("commit").execute(second).await?;
+            if before.is_some_and(|before| before != now) {
+                return Ok(true);
+            }
+            before = Some(now);
+        }
+        Ok(false)
     }
 
     fn pool(&self, connections_max: u32) -> PgPoolOptions {
@@ -99,9 +130,28 @@ impl Address {
             })
     }
 
+    /// What a database that was reached says to a check of its schema.
+    pub(super) fn unusable(&self, error: Error) -> Error {
+        match error {
+            Error::Storage(cause) if cause.to_string().contains("permission denied") => {
+                let (host, port) = (self.options.get_host(), self.options.get_port());
+                let user = self.options.get_username();
+                Error::CannotConnect {
+                    reason: format!(
+                        "{host}:{port}: {cause}; make {user} a member of dormouse_engine, or of dormouse_read if it \
+                         only looks"
+                    ),
+                }
+            }
+            other => other,
+        }
+    }
+
     fn unreachable(&self, error: &sqlx::Error) -> Error {
         let hint = match error {
-            sqlx::Error::Tls(_) => {
+            // A certificate that is not trusted comes as data that is not understood.
+            sqlx::Error::Io(fault) if fault.kind() != ErrorKind::InvalidData => "",
+            sqlx::Error::Tls(_) | sqlx::Error::Io(_) => {
                 "; a connection to another machine is encrypted and its certificate checked: name the authority with \
                  sslrootcert=FILE, or lower the guard with sslmode=require"
             }
@@ -110,6 +160,12 @@ impl Address {
         let (host, port) = (self.options.get_host(), self.options.get_port());
         Error::CannotConnect { reason: format!("{host}:{port}: {error}{hint}") }
     }
+}
+
+/// Begins a transaction, and says which process of the server is in it.
+async fn begin(conn: &mut sqlx::PgConnection) -> Result<i32> {
+    sqlx::raw_sql("begin").execute(&mut *conn).await?;
+    Ok(sqlx::raw_sql("select pg_backend_pid() as pid").fetch_one(conn).await?.try_get("pid")?)
 }
 
 /// Closes a pool that will not be used again.

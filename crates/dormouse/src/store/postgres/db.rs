@@ -16,6 +16,9 @@ pub(super) type Statement<'q> = Query<'q, Postgres, PgArguments>;
 #[derive(Clone)]
 pub(super) struct Db {
     pub(super) pool: PgPool,
+    /// The connections that steps hold for their own writes, apart from ours: however many they are, and however long
+    /// they take, the engine goes on.
+    pub(super) steps: PgPool,
     /// Behind a transaction-mode pooler, what was parsed on one server connection may be run on another: each
     /// statement is then a transaction of its own.
     pub(super) pooled: bool,

@@ -16,7 +16,7 @@ begin
     );
     woken := 0;
     if cardinality(v_ids) > 0 then
-        v_locked := dormouse.lock(v_ids, '{}', false);
+        v_locked := coalesce(dormouse.lock(v_ids, '{}', false), v_ids);
         select array_agg(row(
                 i.id, 'runnable', i.version, i.step, null, i.attempt, due.at, null, null,
                 -- A backoff's end is no news: the retried step sees why it woke in the first place.

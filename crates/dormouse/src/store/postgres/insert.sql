@@ -1,41 +1,62 @@
--- Inserts instances, each with its signals, alone or as one parent's children, and says for each what became
--- of it: its id, or who holds its key.
+-- Inserts instances, each with its signals, and says for each what became of it: its id, or who holds its key.
 create or replace function dormouse.insert(
-    p_batch json, p_parent bigint default null, p_round integer default null, p_cascade boolean default false,
+    p_batch json, out ids bigint[], out holders bigint[], out signals json, out effects dormouse.effects
+) language plpgsql as $$
+declare
+    v_inserted record;
+begin
+    select * into v_inserted from dormouse.insert_all(array(
+        select a from json_populate_recordset(null::dormouse.arrival, p_batch) a order by a.ord
+    ));
+    ids := v_inserted.ids;
+    holders := v_inserted.holders;
+    signals := v_inserted.signals;
+    effects := v_inserted.effects;
+end
+$$;
+
+-- The same, with some of them perhaps the children of parents that the caller has locked: those of the next round.
+create or replace function dormouse.insert_all(
+    p_batch dormouse.arrival[],
     out ids bigint[], out holders bigint[], out signals json, out effects dormouse.effects
 ) language plpgsql as $$
 declare
     v_now constant timestamptz := dormouse.now();
-    v_batch dormouse.arrival[];
-    v_left integer[];
+    v_batch constant dormouse.arrival[] := p_batch;
+    v_forks boolean;
+    v_left integer[]; -- places in the batch that are still to be inserted; null: all
     v_new bigint[];
     v_holders bigint[];
     v_queues text[];
     v_wake_at timestamptz;
     v_namespaces text[];
     v_lanes text[];
+    v_slots integer[];
+    v_signalled bigint[];
     v_delivered record;
 begin
-    select array_agg(a order by a.ord), array_agg(a.ord order by a.ord),
+    select bool_or(a.forked is not null),
         array_agg(a.namespace) filter (where a.lane is not null),
-        array_agg(a.lane) filter (where a.lane is not null)
-    into v_batch, v_left, v_namespaces, v_lanes
-    from json_populate_recordset(null::dormouse.arrival, p_batch) a;
+        array_agg(a.lane) filter (where a.lane is not null),
+        array_agg(dormouse.lane_slot(a.namespace, a.lane)) filter (where a.lane is not null),
+        array_agg(dormouse.key_holder(a.namespace, a.key)) filter (where a.key is not null and a.signals is not null)
+    into v_forks, v_namespaces, v_lanes, v_slots, v_signalled
+    from unnest(v_batch) a;
     -- Ids in the order they came, whatever order the keys are taken in.
     ids := array(select nextval('dormouse.instance_ids') from generate_series(1, cardinality(v_batch)));
     holders := array_fill(null::bigint, array[cardinality(v_batch)]);
-    if v_lanes is not null then
-        perform dormouse.lock_lanes(array(
-            select dormouse.lane_slot(namespace, lane) from unnest(v_namespaces, v_lanes) l (namespace, lane)
-        ));
+    -- Whoever holds a key gets the signals of those that it keeps out.
+    v_signalled := array_remove(v_signalled, null);
+    if v_slots is not null or cardinality(v_signalled) > 0 then
+        perform dormouse.lock(coalesce(v_signalled, '{}'), '{}', true, v_slots);
     end if;
     -- A key whose holder ends between the two statements below is free again: whoever was refused tries again.
-    while v_left is not null loop
+    loop
         with fresh as (
             select a.*, ids[a.ord] as id, dormouse.moment(a.at_us, a.in_us, v_now) as starts_at,
                 dormouse.moment(a.await_at_us, a.await_in_us, v_now) as until,
                 a.awaits is not null as parks
-            from unnest(v_batch) a where a.ord = any (v_left)
+            from unnest(v_batch) a where v_left is null or a.ord = any (v_left)
         ), inserted as (
             insert into dormouse.instances (
                 id, namespace, machine, version, status, step, seq, queue, priority, runnable_at, wake_at, awaits,
@@ -48,52 +69,55 @@ begin
                 end,
                 step, case when parks then 2 else 1 end, queue, priority, v_now,
                 case when parks then until when starts_at > v_now then starts_at end,
-                awaits, p_parent, p_round, p_cascade, lane,
+                awaits, parent,
+                case when parent is not null then (select p.round + 1 from dormouse.instances p where p.id = fresh.parent) end,
+                coalesce(cascade, false), lane,
                 lane is not null and not parks and not coalesce(starts_at > v_now, false),
                 keeps, key, key_scope, v_now, v_now, state::json
             from fresh
             -- Two batches with the same keys in other orders must not wait for each other.
             order by namespace, key, ord
             on conflict do nothing
-            returning id, queue, status, blocked, wake_at
+            returning id, version, step, state, queue, status, blocked, wake_at, awaits, keeps_history
         ), recorded as (
             insert into dormouse.history (instance, seq, kind, version, step, at, data, state)
-            select f.id, event.seq, event.kind, f.version, f.step, v_now, event.data, event.state
-            from inserted i join fresh f using (id) cross join lateral (values
-                (1, 'created', f.forked, f.state::json),
-                (2, case when f.parks then 'signal.waiting' end,
-                    json_build_object('names', f.awaits, 'until', dormouse.told(f.until)), null)
+            select i.id, event.seq, event.kind, i.version, i.step, v_now, event.data, event.state
+            from inserted i cross join lateral (values
+                (1, 'created', case when v_forks then (
+                    select f.forked from unnest(v_batch) f where ids[f.ord] = i.id
+                ) end, i.state),
+                (2, case when i.awaits is not null then 'signal.waiting' end,
+                    json_build_object('names', i.awaits, 'until', dormouse.told(i.wake_at)), null)
             ) event (seq, kind, data, state)
-            where f.keeps and event.kind is not null
+            where i.keeps_history and event.kind is not null
         )
         select array_agg(distinct queue) filter (where status = 'runnable' and not blocked), min(wake_at),
             array_agg(id)
         into v_queues, v_wake_at, v_new from inserted;
         effects := dormouse.merge(effects, row(v_queues, v_wake_at, null, null)::dormouse.effects);
-        if cardinality(v_new) = cardinality(v_left) then
-            exit;
-        end if;
-        select array_agg(left_over.ord) filter (where holder is null),
-            array_agg(case
-                when place.ord = left_over.ord then coalesce(left_over.holder, holders[place.ord])
-                else holders[place.ord]
-            end order by place.ord)
+        exit when cardinality(v_new) = cardinality(coalesce(v_left, array(select ord from unnest(v_batch))));
+        select array_agg(refused.ord) filter (where refused.is_so and refused.holder is null),
+            array_agg(coalesce(refused.holder, holders[refused.ord]) order by refused.ord)
         into v_left, v_holders
-        from generate_subscripts(ids, 1) place (ord) left join lateral (
-            select a.ord, dormouse.key_holder(a.namespace, a.key) as holder
-            from unnest(v_batch) a
-            where a.ord = place.ord and a.ord = any (v_left) and not ids[a.ord] = any (coalesce(v_new, '{}'))
-        ) left_over on true;
+        from (
+            select a.ord, told.is_so, case when told.is_so then dormouse.key_holder(a.namespace, a.key) end as holder
+            from unnest(v_batch) a cross join lateral (
+                select (v_left is null or a.ord = any (v_left)) and not ids[a.ord] = any (coalesce(v_new, '{}'))
+            ) told (is_so)
+        ) refused;
         holders := v_holders;
-        v_left := array_remove(v_left, null);
-        v_left := nullif(v_left, '{}');
+        exit when v_left is null;
     end loop;
     ids := array(
         select case when holders[place] is null then ids[place] end from generate_subscripts(ids, 1) place
         order by place
     );
     if exists (select from unnest(v_batch) a where a.signals is not null) then
-        select d.results, d.ids, d.wokes, d.effects, d.ords into v_delivered from dormouse.deliver((
+        perform dormouse.lock_more(array(
+            select distinct holders[a.ord] from unnest(v_batch) a
+            where a.signals is not null and holders[a.ord] is not null
+        ), '{}');
+        select d.results, d.ids, d.wokes, d.effects into v_delivered from dormouse.deliver((
             select json_agg(json_build_object(
                 'ord', ord, 'id', target, 'name', signal ->> 'name', 'payload', signal ->> 'payload',
                 'dedup_key', signal ->> 'dedup_key') order by ord)

@@ -1,5 +1,6 @@
 -- Locks, in the one order in which everything here takes them: lanes by slot, then instances by id, a parent
--- with a child that ends. After it, a statement sees these rows as nobody else can change them.
+-- with a child that ends, then keys in their order, by inserting them. After it, a statement sees these rows as
+-- nobody else can change them. Whoever finds later that it needs more than it has locked may not wait for it.
 
 -- Lanes are locked by slot, so that no batch, however large, holds more than 512 of them.
 create or replace function dormouse.lane_slot(p_namespace text, p_lane text) returns integer
@@ -13,16 +14,17 @@ language sql as $$
     from (select distinct slot from unnest(p_slots) slot where slot is not null order by slot) sorted
 $$;
 
--- Locks instances, and the parents of those that end. Without waiting, it leaves out whatever another
--- transaction holds, and says which ones it has.
-create or replace function dormouse.lock(p_ids bigint[], p_ending bigint[], p_wait boolean default true)
-returns bigint[] language plpgsql as $$
+-- Locks instances, the parents of those that end, and further lanes by their slots. Without waiting, it leaves out
+-- whatever another transaction holds, and says which ones it has; null means all of them.
+create or replace function dormouse.lock(
+    p_ids bigint[], p_ending bigint[], p_wait boolean default true, p_slots integer[] default null
+) returns bigint[] language plpgsql as $$
 declare
     v_slots integer[];
     v_parents bigint[];
     v_locked bigint[];
 begin
-    select array_agg(dormouse.lane_slot(i.namespace, i.lane)) filter (where i.lane is not null),
+    select p_slots || array_agg(dormouse.lane_slot(i.namespace, i.lane)) filter (where i.lane is not null),
         array_agg(i.parent) filter (where i.parent is not null and not i.joined and i.id = any (p_ending))
     into v_slots, v_parents
     from unnest(p_ids) wanted (id) join dormouse.instances i using (id);
@@ -35,7 +37,7 @@ begin
             perform dormouse.lock_lanes(v_slots);
         end if;
         perform from dormouse.instances where id = any (p_ids || v_parents) order by id for no key update;
-        return p_ids;
+        return null;
     end if;
     -- All lanes or none: which rows could do without the missing one is not worth finding out.
     if not (select coalesce(bool_and(pg_try_advisory_xact_lock(1685025389, slot)), true)
@@ -51,5 +53,52 @@ begin
         where i.id = any (v_locked)
             and (not i.id = any (p_ending) or i.parent is null or i.joined or i.parent = any (v_locked))
     );
+end
+$$;
+
+-- Locks what turned out to be needed after something else was locked. To wait for it now could be to wait in a
+-- circle, so what cannot be had at once is a lost race, and the whole call is made again.
+create or replace function dormouse.lock_more(p_ids bigint[], p_ending bigint[]) returns void
+language plpgsql as $$
+declare
+    v_locked constant bigint[] := dormouse.lock(p_ids, p_ending, false);
+begin
+    if exists (
+        select from unnest(p_ids) wanted (id) join dormouse.instances i using (id) where not i.id = any (v_locked)
+    ) then
+        raise exception 'the instances changed while their locks were waited for'
+            using errcode = 'serialization_failure', hint = 'Send it again.';
+    end if;
+end
+$$;
+
+-- An instance and, for each spawn that chose so, its live children and theirs; not those of one that runs.
+create or replace function dormouse.tree(p_id bigint) returns bigint[]
+language sql stable as $$
+    with recursive tree (id, runs) as (
+        select id, false from dormouse.instances where id = p_id
+        union all
+        select i.id, i.status = 'executing' from tree t join dormouse.instances i on i.parent = t.id
+        where i.parent is not null and i.cascade and i.ended_at is null and not t.runs
+    )
+    select array_agg(id order by id) from tree
+$$;
+
+-- Locks an instance with all that is cancelled with it, and says what that is.
+create or replace function dormouse.lock_tree(p_id bigint) returns bigint[]
+language plpgsql as $$
+declare
+    v_ids bigint[] := dormouse.tree(p_id);
+    v_found bigint[];
+begin
+    perform dormouse.lock(v_ids, v_ids);
+    loop
+        v_found := dormouse.tree(p_id);
+        -- A child may have spawned while we waited for its lock.
+        exit when v_found is null or v_found <@ v_ids;
+        perform dormouse.lock_more(v_found, v_found);
+        v_ids := v_found;
+    end loop;
+    return v_found;
 end
 $$;

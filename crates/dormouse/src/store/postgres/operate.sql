@@ -7,24 +7,10 @@ create or replace function dormouse.cancel_all(
     p_id bigint, p_now timestamptz, out descendants integer, out effects dormouse.effects
 ) language plpgsql as $$
 declare
-    v_ids bigint[] := array[p_id];
-    v_found bigint[];
+    v_found constant bigint[] := dormouse.lock_tree(p_id);
     v_changes dormouse.change[];
     v_asked bigint[];
 begin
-    loop
-        perform dormouse.lock(v_ids, v_ids, true);
-        with recursive tree (id, runs) as (
-            select id, false from dormouse.instances where id = p_id
-            union all
-            select i.id, i.status = 'executing' from tree t join dormouse.instances i on i.parent = t.id
-            where i.parent is not null and i.cascade and i.ended_at is null and not t.runs
-        )
-        select array_agg(id order by id) into v_found from tree;
-        -- A child may have spawned while we waited for its lock.
-        exit when v_found <@ v_ids;
-        v_ids := v_found;
-    end loop;
     select array_agg(row(
             i.id, 'cancelled', i.version, i.step, null, i.attempt, i.runnable_at, null, null, i.wake, i.awaits,
             i.inbox, i.barrier, i.round, i.paused, i.last_error, null, 'cancelled', null, null, null
@@ -47,7 +33,7 @@ declare
     v_cancelled record;
 begin
     id := coalesce(p_id, dormouse.find_key(p_namespace, p_key));
-    perform dormouse.lock(array[id], array[id], true);
+    perform dormouse.lock_tree(id);
     select i.status into status from dormouse.instances i where i.id = cancel_one.id;
     if status is null then
         answer := 'not_found';
@@ -71,7 +57,7 @@ create or replace function dormouse.cancel_held(
     p_worker bigint, p_id bigint, p_seq bigint, out done boolean, out effects dormouse.effects
 ) language plpgsql as $$
 begin
-    perform dormouse.lock(array[p_id], array[p_id], true);
+    perform dormouse.lock_tree(p_id);
     done := exists (
         select from dormouse.instances
         where id = p_id and worker = p_worker and seq = p_seq and cancel_requested

@@ -5,14 +5,17 @@ create or replace function dormouse.take_back(
 ) language plpgsql as $$
 declare
     v_now constant timestamptz := dormouse.now();
+    v_trees bigint[];
     v_locked bigint[];
     v_changes dormouse.change[];
     v_cancelled bigint[];
     v_id bigint;
 begin
-    v_locked := dormouse.lock(
-        p_ids, array(select id from dormouse.instances where id = any (p_ids) and cancel_requested), false
+    -- Whoever wanted one cancelled gets it now, with its children, so all of them are needed.
+    v_trees := array(
+        select unnest(dormouse.tree(id)) from dormouse.instances where id = any (p_ids) and cancel_requested
     );
+    v_locked := coalesce(dormouse.lock(array(select distinct unnest(p_ids || v_trees)), v_trees, false), p_ids);
     select array_agg(row(
             i.id, 'runnable', i.version, i.step, null, i.attempt + 1, i.runnable_at, null, null, i.wake, i.awaits,
             i.inbox, i.barrier, i.round, i.paused, i.last_error, null,
@@ -22,7 +25,8 @@ begin
     into v_changes, v_cancelled, taken
     from unnest(v_locked) held (id) join dormouse.instances i on i.id = held.id
     left join dormouse.workers w on w.id = i.worker
-    where i.worker = any (p_workers);
+    where i.id = any (p_ids) and i.worker = any (p_workers)
+        and (not i.cancel_requested or dormouse.tree(i.id) <@ v_locked);
     if v_changes is not null then
         effects := dormouse.apply(v_changes, v_now);
     end if;

@@ -8,7 +8,7 @@ use crate::{Error, Result};
 /// One file for each schema version, in order.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_init.sql")];
 /// The functions, which are replaced as a whole by every migration.
-const FUNCTIONS: [&str; 17] = [
+const FUNCTIONS: [&str; 18] = [
     include_str!("time.sql"),
     include_str!("effects.sql"),
     include_str!("key.sql"),
@@ -26,6 +26,7 @@ const FUNCTIONS: [&str; 17] = [
     include_str!("collect.sql"),
     include_str!("api.sql"),
     include_str!("plans.sql"),
+    include_str!("grants.sql"),
 ];
 /// Where a database says what it holds.
 const HEAD: &str = include_str!("migrations/schema.sql");
@@ -71,6 +72,11 @@ pub(super) async fn check(conn: &mut PgConnection) -> Result<()> {
 /// The whole schema as a script, for whoever runs migrations by hand.
 pub fn script() -> String {
     format!("begin;\n{HEAD}\n{}\ncommit;\n", script_from(0))
+}
+
+/// The script that makes the roles of least privilege, for a superuser to run: it says who may do what.
+pub fn roles_script() -> String {
+    format!("begin;\n{}\n{}\ncommit;\n", include_str!("roles.sql"), include_str!("grants.sql"))
 }
 
 fn script_from(version: u32) -> String {

@@ -144,7 +144,8 @@ create type dormouse.effects as (
 create type dormouse.arrival as (
     ord integer, namespace text, machine text, version integer, step text, state text, queue text,
     priority integer, at_us bigint, in_us bigint, lane text, key text, key_scope text, keeps boolean,
-    forked json, awaits text[], await_at_us bigint, await_in_us bigint, signals json
+    forked json, awaits text[], await_at_us bigint, await_in_us bigint, signals json,
+    parent bigint, cascade boolean
 );
 
 -- A signal to be delivered.
