@@ -38,6 +38,14 @@ pub enum Error {
         /// The limit in force.
         limit_bytes: usize,
     },
+    /// A document with the character U+0000 in a text or in a name of it, which PostgreSQL cannot process.
+    #[error(
+        "the {what} holds the character U+0000, which cannot be stored: leave it out, or send bytes as base64"
+    )]
+    HoldsNul {
+        /// Which kind of document.
+        what: &'static str,
+    },
     /// A value that cannot become JSON, or text that is not JSON.
     #[error("the {what} is not valid JSON: {source}")]
     InvalidJson {

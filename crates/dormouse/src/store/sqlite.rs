@@ -125,11 +125,11 @@ impl Store for SqliteStore {
     }
 
     fn insert(&self, batch: Vec<NewInstance>) -> Reply<'_, Written<Vec<Inserted>>> {
-        self.write(move |tx| batch.iter().map(|new| insert::insert(tx, new, None)).collect())
+        self.write(move |tx| insert::insert(tx, &batch, None))
     }
 
     fn deliver(&self, batch: Vec<Delivery>) -> Reply<'_, Written<Vec<Delivered>>> {
-        self.write(move |tx| batch.iter().map(|delivery| deliver::deliver(tx, delivery)).collect())
+        self.write(move |tx| deliver::deliver(tx, &batch))
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, Written<Vec<Claimed>>> {

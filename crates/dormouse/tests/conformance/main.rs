@@ -9,6 +9,8 @@ mod kit;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod slow;
+#[cfg(feature = "postgres")]
+mod twins;
 
 /// Runs each of these tests on every store.
 macro_rules! suite {

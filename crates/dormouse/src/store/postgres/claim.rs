@@ -35,16 +35,16 @@ pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Written<Vec<Claimed>
     for row in &rows {
         match row.value::<Option<i64>>("rival")? {
             None => claimed.push(read(row)?),
-            Some(_) => effects.merge(fail_rival(db, row.value("id")?).await?),
+            Some(holder) => effects.merge(fail_rival(db, row.value("id")?, holder).await?),
         }
     }
     Ok(Written { value: claimed, effects })
 }
 
 /// A key that counts as taken in `executing` is held by another: that row fails, and it alone.
-async fn fail_rival(db: &Db, id: i64) -> Result<Effects> {
-    let sql = "select v.* from dormouse.fail_rival($1) v";
-    db.one(|| sqlx::query(sql).bind(id)).await?.effects()
+async fn fail_rival(db: &Db, id: i64, holder: i64) -> Result<Effects> {
+    let sql = "select v.* from dormouse.fail_rival($1, $2) v";
+    db.one(|| sqlx::query(sql).bind(id).bind(holder)).await?.effects()
 }
 
 fn read(row: &PgRow) -> Result<Claimed> {

@@ -12,6 +12,10 @@ create or replace function dormouse.claim(
 declare
     v_now constant timestamptz := dormouse.now();
     v_ids bigint[];
+    v_id bigint;
+    v_holder bigint;
+    v_rivals bigint[];
+    v_holders bigint[];
 begin
     -- What a worker without a lease took, no reaper would find; and while a reaper looks, it has none.
     if not pg_try_advisory_xact_lock_shared(1685025390, (p_worker % 2147483647)::integer) then
@@ -37,30 +41,36 @@ begin
     ), shares as (
         select place, count(*)::integer as rows from first group by place
     )
-    select array_agg(i.id) into v_ids
+    select array_agg(i.id order by i.priority, i.runnable_at, i.id) into v_ids
     from shares s join backlogs b using (place) cross join lateral (
-        select i.id from dormouse.instances i
+        select i.priority, i.runnable_at, i.id from dormouse.instances i
         where i.status = 'runnable' and not i.blocked and not i.paused
             and i.queue = p_queue and i.machine = b.machine and i.version = b.version
             and i.namespace = b.namespace
         order by i.priority, i.runnable_at, i.id limit s.rows
         for no key update skip locked
     ) i;
+    -- A list of statuses may make a key taken or free by the claim itself: these rows are taken one after the
+    -- other, as if each were claimed alone.
+    for v_id in
+        select i.id from unnest(v_ids) with ordinality locked (id, place)
+        join dormouse.instances i on i.id = locked.id
+        where i.key is not null and i.key_scope is not null and i.key_scope <> 'always'
+        order by locked.place
+    loop
+        select dormouse.key_holder(i.namespace, i.key) into v_holder from dormouse.instances i
+        where i.id = v_id and strpos(i.key_scope, 'executing') > 0;
+        if v_holder <> v_id then
+            v_rivals := v_rivals || v_id;
+            v_holders := v_holders || v_holder;
+        else
+            update dormouse.instances i set status = 'executing' where i.id = v_id;
+        end if;
+    end loop;
     return query
-    with wanted as (
-        select i.id, nullif(case
-                -- Whoever holds the key, or will when this batch is taken.
-                when i.key_scope is not null and i.key_scope <> 'always'
-                    and strpos(i.key_scope, 'executing') > 0
-                then coalesce(dormouse.key_holder(i.namespace, i.key), (
-                    select min(f.id) from unnest(v_ids) f (id) join dormouse.instances o on o.id = f.id
-                    where o.namespace = i.namespace and o.key = i.key and strpos(o.key_scope, 'executing') > 0
-                ))
-            end, i.id) as holder
-        from unnest(v_ids) locked (id) join dormouse.instances i on i.id = locked.id
-    ), taken as (
+    with taken as (
         update dormouse.instances i set status = 'executing', worker = p_worker, changed_at = v_now
-        from wanted w where i.id = w.id and w.holder is null
+        from unnest(v_ids) locked (id) where i.id = locked.id and i.id <> all (coalesce(v_rivals, '{}'))
         returning i.*
     ), answer as (
         select t.priority, t.runnable_at, t.id, t.namespace, t.key, t.machine, t.version, t.step, t.seq,
@@ -68,9 +78,9 @@ begin
             null::bigint as rival
         from taken t
         union all
-        select null, null, w.id, null, null, null, null, null, null, null, null, null, null, null, null, null,
-            null, w.holder
-        from wanted w where w.holder is not null
+        select null, null, r.id, null, null, null, null, null, null, null, null, null, null, null, null, null,
+            null, r.holder
+        from unnest(v_rivals, v_holders) r (id, holder)
     )
     select a.id, a.namespace, a.key, a.machine, a.version, a.step, a.seq, a.attempt, a.wake, a.awaits,
         case when a.inbox > 0 then dormouse.inbox(a.id) end,

@@ -1,5 +1,7 @@
 //! Committing outcomes: those that run ahead in one statement, all others in another.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use sqlx::postgres::PgRow;
 
@@ -8,7 +10,9 @@ use super::db::{Db, Statement};
 use super::fault::lock_timed_out;
 use super::insert::{Arrival, sorted};
 use super::marks::Memory;
-use super::types::{Columns, batch, micros, when};
+use super::types::{Columns, batch, when};
+use crate::clock::micros;
+use crate::limits::storable;
 use crate::store::{Commit, Effects, Hold, Receipt, Written};
 use crate::{Children, Result, Transition, WorkerId};
 
@@ -205,7 +209,7 @@ pub(super) struct Outcome<'a> {
     received: Option<Vec<i64>>,
     at_us: Option<i64>,
     in_us: Option<i64>,
-    error: Option<&'a str>,
+    error: Option<Cow<'a, str>>,
     names: Option<Vec<&'a str>>,
     output: Option<&'a str>,
     children: Option<Vec<Arrival<'a>>>,
@@ -235,7 +239,7 @@ impl<'a> Outcome<'a> {
             Transition::Next { .. } => "next",
             Transition::Replay { delay, error, .. } => {
                 outcome.in_us = Some(micros(*delay));
-                outcome.error = error.as_deref();
+                outcome.error = error.as_deref().map(storable);
                 "replay"
             }
             Transition::Sleep { until, .. } => {
@@ -260,7 +264,7 @@ impl<'a> Outcome<'a> {
                 "done"
             }
             Transition::Fail { error } => {
-                outcome.error = Some(error);
+                outcome.error = Some(storable(error));
                 "fail"
             }
         };

@@ -56,10 +56,11 @@ impl<'a> Sent<'a> {
     }
 }
 
-/// A target as the database takes it: an id or a key.
+/// A target as the database takes it: an id or a key; neither, for a key that nobody can have because the database
+/// has no such text.
 pub(super) fn address(target: &Target) -> (Option<i64>, Option<&str>) {
     match target {
         Target::Id(id) => (Some(id.0), None),
-        Target::Key(key) => (None, Some(key)),
+        Target::Key(key) => (None, Some(key.as_str()).filter(|key| !key.contains('\0'))),
     }
 }

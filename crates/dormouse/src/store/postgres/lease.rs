@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::db::Db;
-use super::types::{Columns, micros};
+use super::types::Columns;
+use crate::clock::micros;
 use crate::store::{Lease, Namespaces, NewWorker, Written};
 use crate::{Error, InstanceId, Process, Result, WorkerId};
 
@@ -39,7 +40,7 @@ pub(super) async fn register(db: &Db, worker: &NewWorker) -> Result<WorkerId> {
 
 /// Ends the leases of workers that cannot come back.
 async fn end_leases(db: &Db, cannot_come_back: impl Fn(&str, &Process) -> bool) -> Result<()> {
-    let sql = "select id, name, host, pid, birth from dormouse.workers where lease_until > '-infinity'";
+    let sql = "select id, name, host, pid, birth from dormouse.workers where lease_until > 'epoch'";
     for row in db.all(|| sqlx::query(sql)).await? {
         let process =
             Process { host: row.value("host")?, pid: row.number("pid")?, birth: row.value("birth")? };
@@ -70,7 +71,7 @@ pub(super) async fn heartbeat(db: &Db, worker: WorkerId, lease: Duration) -> Res
 }
 
 pub(super) async fn deregister(db: &Db, worker: WorkerId) -> Result<()> {
-    let sql = "update dormouse.workers set lease_until = '-infinity' where id = $1";
+    let sql = "update dormouse.workers set lease_until = 'epoch' where id = $1";
     db.all(|| sqlx::query(sql).bind(worker.0)).await.map(drop)
 }
 

@@ -7,4 +7,5 @@ where ($1::bigint is null or id < $1)
     and ($2::text is null or namespace = $2) and ($3::text is null or machine = $3)
     and ($4::text is null or status = $4) and ($5::text is null or queue = $5)
     and ($6::timestamptz is null or created_at >= $6) and ($7::timestamptz is null or created_at < $7)
+    and ($9::text is null or (key >= $9 and key < $10))
 order by id desc limit $8

@@ -19,7 +19,8 @@ from sets cross join lateral (
         and ($2::text is null or namespace = $2) and ($3::text is null or machine = $3)
         and ($4::text is null or status = $4) and ($5::text is null or queue = $5)
         and ($6::timestamptz is null or created_at >= $6) and ($7::timestamptz is null or created_at < $7)
+        and ($9::text is null or (key >= $9 and key < $10)) and ($12::bigint is null or parent = $12)
     order by i.awaits, i.id limit $8
 ) waiting
-where $9 = any (sets.awaits)
+where $11 = any (sets.awaits)
 order by id limit $8

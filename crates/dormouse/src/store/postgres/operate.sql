@@ -68,20 +68,21 @@ begin
 end
 $$;
 
--- Fails what a claim found runnable while another holds its key.
-create or replace function dormouse.fail_rival(p_id bigint, out effects dormouse.effects)
+-- Fails what a claim found runnable while another held its key, as long as nobody else has moved it.
+create or replace function dormouse.fail_rival(p_id bigint, p_holder bigint, out effects dormouse.effects)
 language plpgsql as $$
 declare
+    v_error constant text :=
+        format('it could not become executing: its key is taken by instance %s', p_holder);
     v_changes dormouse.change[];
 begin
     perform dormouse.lock(array[p_id], array[p_id], true);
     select array_agg(row(
-            i.id, 'executing', i.version, i.step, null, i.attempt, i.runnable_at, null, null, i.wake, i.awaits,
-            i.inbox, i.barrier, i.round, i.paused, i.last_error, null, null, null, null, null
+            i.id, 'failed', i.version, i.step, null, i.attempt, i.runnable_at, null, null, i.wake, i.awaits,
+            i.inbox, i.barrier, i.round, i.paused, v_error, null, 'failed',
+            json_build_object('error', v_error), null, null
         )::dormouse.change)
-    into v_changes
-    from dormouse.instances i
-    where i.id = p_id and i.status = 'runnable' and dormouse.key_holder(i.namespace, i.key) <> i.id;
+    into v_changes from dormouse.instances i where i.id = p_id and i.status = 'runnable';
     if v_changes is not null then
         effects := dormouse.apply(v_changes, dormouse.now());
     end if;

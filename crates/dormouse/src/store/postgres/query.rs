@@ -17,12 +17,21 @@ pub(super) async fn get(db: &Db, namespace: &str, target: &Target) -> Result<Opt
 }
 
 pub(super) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
+    if asks_for_nul(filter) {
+        return Ok(Page::default());
+    }
     let rows = db.all(|| listing(filter)).await?;
     let mut instances = rows.iter().map(instance).collect::<Result<Vec<_>>>()?;
     let more = instances.len() > filter.limit;
     instances.truncate(filter.limit);
     let next = if more { instances.last().map(|last| last.id) } else { None };
     Ok(Page { instances, next })
+}
+
+/// Whether a filter names what nobody can have because the database has no such text.
+fn asks_for_nul(filter: &Filter) -> bool {
+    let Filter { namespace, machine, queue, key_prefix, awaiting, .. } = filter;
+    [namespace, machine, queue, key_prefix, awaiting].into_iter().flatten().any(|text| text.contains('\0'))
 }
 
 fn listing(filter: &Filter) -> Statement<'_> {
@@ -38,13 +47,15 @@ fn listing(filter: &Filter) -> Statement<'_> {
             .bind(filter.created_from.map(Moment))
             .bind(filter.created_before.map(Moment))
             .bind(limit)
+            .bind(&filter.key_prefix)
+            .bind(filter.key_prefix.as_ref().map(|prefix| format!("{prefix}\u{10FFFF}")))
     };
     match filter {
-        Filter { awaiting: Some(name), .. } => common(include_str!("list_awaiting.sql")).bind(name),
-        Filter { parent: Some(id), .. } => common(include_str!("list_by_parent.sql")).bind(id.0),
-        Filter { key_prefix: Some(prefix), .. } => {
-            common(include_str!("list_by_key.sql")).bind(prefix).bind(format!("{prefix}\u{10FFFF}"))
+        Filter { awaiting: Some(name), .. } => {
+            common(include_str!("list_awaiting.sql")).bind(name).bind(filter.parent.map(|id| id.0))
         }
+        Filter { parent: Some(id), .. } => common(include_str!("list_by_parent.sql")).bind(id.0),
+        Filter { key_prefix: Some(_), namespace: Some(_), .. } => common(include_str!("list_by_key.sql")),
         _ => common(include_str!("list.sql")),
     }
 }

@@ -51,15 +51,17 @@ begin
         select w.id from dormouse.workers w
         where w.lease_until < v_now
             and pg_try_advisory_xact_lock(1685025390, (w.id % 2147483647)::integer)
+        order by w.id
     );
     reaped := 0;
     if cardinality(v_workers) = 0 then
         return;
     end if;
     v_ids := array(
-        select i.id from unnest(v_workers) w (id) cross join lateral (
-            select i.id from dormouse.instances i where i.worker = w.id and i.worker is not null limit p_rows_max
-        ) i limit p_rows_max
+        select i.id from unnest(v_workers) with ordinality w (id, place) cross join lateral (
+            select i.id from dormouse.instances i where i.worker = w.id and i.worker is not null
+            order by i.id limit p_rows_max
+        ) i order by w.place, i.id limit p_rows_max
     );
     select t.taken, t.effects into v_taken from dormouse.take_back(v_workers, v_ids) t;
     reaped := v_taken.taken;

@@ -1,13 +1,12 @@
 //! Values between us and the database.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::{PgArgumentBuffer, PgRow, PgTypeInfo, PgValueRef, Postgres};
 use sqlx::{Decode, Encode, Row, Type};
 
+use crate::clock::micros;
 use crate::store::Effects;
 use crate::{InstanceId, Json, Result, Status, Wake, When};
 
@@ -15,8 +14,6 @@ use crate::{InstanceId, Json, Result, Status, Wake, When};
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
 /// Before anything of ours, and yet a year that the database knows.
 const EARLIEST_US: i64 = 0;
-/// As far ahead as anything is armed: beyond, it is the end of time.
-const DELAY_US_MAX: i64 = 8_000 * 365 * 86_400 * 1_000_000;
 
 /// A `timestamptz`.
 #[derive(Clone, Copy)]
@@ -38,7 +35,7 @@ impl Encode<'_, Postgres> for Moment {
 impl<'r> Decode<'r, Postgres> for Moment {
     fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
         let us = i64::from_be_bytes(value.as_bytes()?.try_into()?);
-        // The infinities, which only a worker's ended lease has, are held at the ends of time.
+        // The infinities, which only another hand can have written, are held at the ends of time.
         let moment = Timestamp::from_microsecond(us.saturating_add(POSTGRES_EPOCH_US));
         Ok(Self(moment.unwrap_or(if us < 0 { Timestamp::MIN } else { Timestamp::MAX })))
     }
@@ -51,11 +48,6 @@ pub(super) fn when(when: Option<When>) -> (Option<i64>, Option<i64>) {
         Some(When::At(at)) => (Some(at.as_microsecond().max(0)), None),
         Some(When::In(duration)) => (None, Some(micros(duration))),
     }
-}
-
-/// A duration in microseconds.
-pub(super) fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX).min(DELAY_US_MAX)
 }
 
 /// Columns in the types of the library.

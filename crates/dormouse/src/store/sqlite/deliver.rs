@@ -1,5 +1,7 @@
 //! Delivering signals: store the row, then wake whoever is parked on its name.
 
+use std::collections::BTreeMap;
+
 use rusqlite::params;
 use serde::Serialize;
 
@@ -8,38 +10,65 @@ use super::tx::Tx;
 use crate::store::Delivery;
 use crate::{Delivered, EventKind, InstanceId, Json, NewSignal, Result, SignalId, Status, Wake};
 
-pub(super) fn deliver(tx: &mut Tx<'_>, delivery: &Delivery) -> Result<Delivered> {
-    match tx.resolve(&delivery.namespace, &delivery.target)? {
-        Some(id) => deliver_to(tx, id, &delivery.signal),
-        None => Ok(Delivered::NoTarget),
-    }
+pub(super) fn deliver(tx: &mut Tx<'_>, batch: &[Delivery]) -> Result<Vec<Delivered>> {
+    let addressed = |delivery: &Delivery| tx.resolve(&delivery.namespace, &delivery.target);
+    let targets = batch.iter().map(addressed).collect::<Result<Vec<_>>>()?;
+    deliver_to(tx, targets.into_iter().zip(batch.iter().map(|delivery| &delivery.signal)))
 }
 
-pub(super) fn deliver_to(tx: &mut Tx<'_>, id: InstanceId, signal: &NewSignal) -> Result<Delivered> {
-    let Some(mut row) = tx.load(id)?.filter(|row| !row.status.is_terminal()) else {
-        return Ok(Delivered::NoTarget);
-    };
-    let (payload, dedup_key) = (signal.payload.as_str(), &signal.dedup_key);
-    let stored = tx.sql(include_str!("deliver.sql"))?.execute(params![
-        id.0,
-        signal.name,
-        dedup_key,
-        tx.now_us(),
-        payload
-    ])?;
-    if stored == 0 {
-        return Ok(Delivered::Duplicate);
+/// Delivers to instances that are known. All of it is stored before any of it wakes someone: what comes together
+/// is there together, whatever becomes of its target.
+pub(super) fn deliver_to<'a>(
+    tx: &mut Tx<'_>,
+    batch: impl Iterator<Item = (Option<InstanceId>, &'a NewSignal)>,
+) -> Result<Vec<Delivered>> {
+    let mut delivered = Vec::new();
+    // In the order of their ids: of those whose wake takes the same key, the oldest gets it.
+    let mut targets: BTreeMap<InstanceId, Option<Woken<'a>>> = BTreeMap::new();
+    for (place, (target, signal)) in batch.enumerate() {
+        let Some(mut row) = (match target {
+            Some(id) => tx.load(id)?.filter(|row| !row.status.is_terminal()),
+            None => None,
+        }) else {
+            delivered.push(Delivered::NoTarget);
+            continue;
+        };
+        let (payload, dedup_key) = (signal.payload.as_str(), &signal.dedup_key);
+        let stored = tx.sql(include_str!("deliver.sql"))?.execute(params![
+            row.id.0,
+            signal.name,
+            dedup_key,
+            tx.now_us(),
+            payload
+        ])?;
+        if stored == 0 {
+            delivered.push(Delivered::Duplicate);
+            continue;
+        }
+        let id = SignalId(tx.conn().last_insert_rowid());
+        delivered.push(Delivered::Accepted { id, woke: false });
+        let woken = targets.entry(row.id).or_default();
+        row.inbox += 1;
+        tx.sql("update instances set inbox = ?2 where id = ?1")?.execute((row.id.0, row.inbox))?;
+        if row.status == Status::AwaitingSignal && row.awaited_names().contains(&signal.name) {
+            woken.get_or_insert(Woken { place, id, signal });
+        }
     }
-    let stored = SignalId(tx.conn().last_insert_rowid());
-    row.inbox += 1;
-    let woke = row.status == Status::AwaitingSignal && row.awaited_names().contains(&signal.name);
-    if woke {
-        wake_by_signal(tx, &mut row, stored, signal)?;
+    for (target, woken) in targets {
+        let Some(Woken { place, id, signal }) = woken else { continue };
+        let mut row = tx.load(target)?.expect("it has just been sent a signal");
+        wake_by_signal(tx, &mut row, id, signal)?;
         tx.save(&mut row)?;
-    } else {
-        tx.sql("update instances set inbox = ?2 where id = ?1")?.execute((id.0, row.inbox))?;
+        delivered[place] = Delivered::Accepted { id, woke: true };
     }
-    Ok(Delivered::Accepted { id: stored, woke })
+    Ok(delivered)
+}
+
+/// The signal that wakes an instance, and its place in the batch.
+struct Woken<'a> {
+    place: usize,
+    id: SignalId,
+    signal: &'a NewSignal,
 }
 
 /// Makes an instance runnable because of a signal, and records which.

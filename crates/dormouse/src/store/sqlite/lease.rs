@@ -83,10 +83,12 @@ pub(super) fn release(tx: &mut Tx<'_>, worker: WorkerId, instances: &[InstanceId
 
 pub(super) fn reap(tx: &mut Tx<'_>, rows_max: usize) -> Result<usize> {
     end_leases(tx, |_, process| process.is_gone())?;
-    let ids: Vec<i64> = tx
+    let mut ids: Vec<i64> = tx
         .sql(include_str!("reap.sql"))?
         .query_map((tx.now_us(), rows_max as i64), |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
+    // They are taken back together: of those whose key is the same, the oldest gets it.
+    ids.sort_unstable();
     for id in &ids {
         take_back(tx, InstanceId(*id))?;
     }

@@ -20,7 +20,7 @@ pub(super) fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
     let sql = match filter {
         Filter { awaiting: Some(_), .. } => include_str!("list_awaiting.sql"),
         Filter { parent: Some(_), .. } => include_str!("list_by_parent.sql"),
-        Filter { key_prefix: Some(_), .. } => include_str!("list_by_key.sql"),
+        Filter { key_prefix: Some(_), namespace: Some(_), .. } => include_str!("list_by_key.sql"),
         _ => include_str!("list.sql"),
     };
     let mut sql = conn.prepare_cached(sql)?;

@@ -1,5 +1,7 @@
 //! One write under way: its connection, its time, and what it will have made possible.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension};
 
@@ -10,11 +12,13 @@ pub(super) struct Tx<'c> {
     conn: &'c Connection,
     now: Timestamp,
     pub(super) effects: Effects,
+    /// Lanes, by namespace, that may have no holder: settled when the write is complete.
+    pub(super) lanes: BTreeSet<(String, String)>,
 }
 
 impl<'c> Tx<'c> {
     pub(super) fn new(conn: &'c Connection, now: Timestamp) -> Self {
-        Self { conn, now, effects: Effects::default() }
+        Self { conn, now, effects: Effects::default(), lanes: BTreeSet::new() }
     }
 
     pub(super) fn conn(&self) -> &'c Connection {

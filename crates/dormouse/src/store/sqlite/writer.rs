@@ -105,7 +105,8 @@ where
     fn run(&mut self, conn: &Connection, clock: &dyn Clock) -> Result<()> {
         let changes_before = conn.total_changes();
         let mut tx = Tx::new(conn, clock.now());
-        self.answer = Some(match (self.verb)(&mut tx) {
+        let written = (self.verb)(&mut tx).and_then(|value| tx.settle_lanes().map(|()| value));
+        self.answer = Some(match written {
             Ok(value) => Ok(Written { value, effects: tx.into_effects() }),
             // A refusal that wrote nothing is an answer like any other: the group goes on.
             Err(refusal) if !refusal.is_transient() && conn.total_changes() == changes_before => Err(refusal),

@@ -108,7 +108,7 @@ create table dormouse.workers (
     pid         bigint      not null,
     birth       text        not null,                    -- tells a process from others that had its pid
     started_at  timestamptz not null,
-    lease_until timestamptz not null,                    -- -infinity: ended, its claims may be taken
+    lease_until timestamptz not null,                    -- 1970: ended, its claims may be taken
     namespaces  text[],                                  -- null: every one
     queues      text[]      not null,
     machines    text[]      not null,                    -- and, at the same place, their versions
