@@ -29,6 +29,7 @@ suite![
     a_key_means_whoever_holds_it_before_a_newer_one_that_ended,
     a_key_means_a_live_instance_before_a_newer_one_that_ended,
     a_key_means_the_newest_that_had_it_when_all_have_ended,
+    a_list_heeds_every_condition_of_its_filter,
     keys_are_per_namespace_and_ids_are_global,
     lanes_and_queues_are_per_namespace,
     a_worker_claims_only_from_the_namespaces_it_serves,
@@ -320,6 +321,33 @@ async fn a_key_means_the_newest_that_had_it_when_all_have_ended(kit: Kit) {
     }
     assert_eq!(kit.client().get("k").await.expect("a read").map(|found| found.id), last);
     assert!(kit.client().get("unknown").await.expect("a read").is_none());
+}
+
+async fn a_list_heeds_every_condition_of_its_filter(kit: Kit) {
+    let worker = kit.worker("w").await;
+    let parked = |key: &str| {
+        let mut new = m().key(key);
+        new.awaits = Some((vec!["s".to_owned()], None));
+        new
+    };
+    let parent = kit.insert(m()).await;
+    let claimed = kit.claim_one(worker).await;
+    let children = spawn(vec![parked("a1"), parked("b1"), m().key("a2")], "end");
+    kit.commit(worker, commit(&claimed, Transition::Spawn(children))).await;
+    kit.insert(parked("a3")).await;
+    let (awaiting, key_prefix) = (Some("s".to_owned()), Some("a".to_owned()));
+    let keys = async |filter: Filter| {
+        let found = kit.list(filter).await.into_iter().filter_map(|instance| instance.key);
+        found.collect::<Vec<_>>()
+    };
+    let of_name = Filter { awaiting, ..Filter::default() };
+    assert_eq!(keys(of_name.clone()).await, ["a1", "b1", "a3"]);
+    assert_eq!(keys(Filter { parent: Some(parent), ..of_name.clone() }).await, ["a1", "b1"]);
+    assert_eq!(keys(Filter { key_prefix: key_prefix.clone(), ..of_name.clone() }).await, ["a1", "a3"]);
+    assert_eq!(keys(Filter { status: Some(Status::Runnable), ..of_name }).await, [""; 0]);
+    let of_key = Filter { key_prefix, ..Filter::default() };
+    assert_eq!(keys(of_key.clone()).await, ["a3", "a2", "a1"], "in every namespace");
+    assert_eq!(keys(Filter { parent: Some(parent), ..of_key }).await, ["a2", "a1"]);
 }
 
 async fn keys_are_per_namespace_and_ids_are_global(kit: Kit) {
