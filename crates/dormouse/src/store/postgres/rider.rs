@@ -122,7 +122,7 @@ async fn commit_it(
 
 /// What the database refuses here, the step's writes brought along; a lost connection is nobody's fault.
 fn refused(error: sqlx::Error) -> Error {
-    match error.as_database_error().and_then(|error| error.code()) {
+    match error.as_database_error().and_then(sqlx::error::DatabaseError::code) {
         Some(code) if code == "25P02" => {
             Error::OwnWrites("a statement of the step failed before, and the step went on regardless".into())
         }
