@@ -1,10 +1,6 @@
 //! Behind PgBouncer in transaction mode, where each transaction may find another server connection.
 
-use std::io;
-use std::sync::{Arc, Mutex};
-
 use private_postgres::{Pooler, Server};
-use tracing_subscriber::fmt::MakeWriter;
 
 use crate::journey::{engine, everything};
 use crate::private::{dir, migrated, server};
@@ -14,14 +10,11 @@ async fn an_engine_does_everything_through_a_pooler_and_says_once_that_pokes_are
     let server = server(&[]);
     migrated(&server, "pooled").await;
     let pooler = pooler(&server, &[("default_pool_size", "3")]);
-    // A test's runtime has one thread, so all that is said here is heard.
-    let lines = Lines::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
-    let _heard = tracing::subscriber::set_default(subscriber);
+    said::listen();
     let engine = engine(&pooler.url("pooled")).await;
     everything(&engine.client()).await;
     engine.shutdown().await;
-    let said = lines.text();
+    let said = said::here();
     let about_pokes: Vec<_> = said.lines().filter(|line| line.contains("poke")).collect();
     assert_eq!(about_pokes.len(), 1, "{said}");
     assert!(about_pokes[0].contains("WARN") && about_pokes[0].contains("transaction-mode pooler"), "{said}");
@@ -81,31 +74,37 @@ fn no_statement_was_missed(server: &Server, pooler: &Pooler) {
     }
 }
 
-/// What the program logs.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+/// What the program logs, apart for each test: each has a thread of its own, and its runtime no other.
+///
+/// One subscriber for all, as one of a single thread misses what another thread was the first to say.
+mod said {
+    use std::cell::RefCell;
+    use std::io;
+    use std::sync::Once;
 
-impl Lines {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().expect("no one panics with it")).into_owned()
-    }
-}
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no one panics with it").extend_from_slice(bytes);
-        Ok(bytes.len())
+    thread_local! {
+        static LINES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    struct Lines;
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            LINES.with_borrow_mut(|lines| lines.extend_from_slice(bytes));
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
     }
-}
 
-impl MakeWriter<'_> for Lines {
-    type Writer = Self;
+    pub(super) fn listen() {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| tracing_subscriber::fmt().with_writer(|| Lines).with_ansi(false).init());
+    }
 
-    fn make_writer(&self) -> Self {
-        self.clone()
+    pub(super) fn here() -> String {
+        LINES.with_borrow(|lines| String::from_utf8_lossy(lines).into_owned())
     }
 }

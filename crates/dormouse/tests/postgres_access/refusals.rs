@@ -1,11 +1,8 @@
 //! What is said when a database cannot be had: what is wrong, what to do, and no password.
 
-use std::fs;
-use std::time::Duration;
-
 use dormouse::{Engine, Error};
 
-use crate::private::{connect, execute, migrated, server};
+use crate::private::{ask_for_passwords, connect, execute, migrated, server};
 
 #[tokio::test]
 async fn what_is_wrong_is_said_and_the_password_is_not() {
@@ -14,14 +11,7 @@ async fn what_is_wrong_is_said_and_the_password_is_not() {
     execute(&mut conn, "create role someone login password 'open sesame'").await;
     execute(&mut conn, "create database bare").await;
     migrated(&server, "whole").await;
-    fs::write(server.data().join("pg_hba.conf"), "host all all 127.0.0.1/32 scram-sha-256\n")
-        .expect("a file");
-    server.reload().expect("a running server");
-    // Told by the rules that it has: from then on, passwords are asked for.
-    let rules =
-        "select 1 / (count(*) filter (where auth_method = 'trust') = 0)::integer from pg_hba_file_rules";
-    execute(&mut conn, rules).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    ask_for_passwords(&server, "host all all 127.0.0.1/32 scram-sha-256\n").await;
     let at = |password: &str, database: &str| {
         server.url(database).replace("postgres@", &format!("someone:{password}@"))
     };

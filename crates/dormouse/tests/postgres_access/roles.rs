@@ -3,6 +3,7 @@
 use dormouse::Error;
 use dormouse::store::postgres::{PostgresStore, roles_script};
 use private_postgres::Server;
+use sqlx::error::DatabaseError;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::journey::{client, engine, everything};
@@ -169,6 +170,6 @@ async fn without_the_script_a_migration_grants_nothing_to_roles_of_another_datab
 async fn refused(conn: &mut PgConnection, sql: &str) {
     let answer = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(conn).await;
     let error = answer.err().unwrap_or_else(|| panic!("{sql}: it was not refused"));
-    let code = error.as_database_error().and_then(|error| error.code().map(|code| code.into_owned()));
+    let code = error.as_database_error().and_then(DatabaseError::code);
     assert_eq!(code.as_deref(), Some("42501"), "{sql}: {error}");
 }

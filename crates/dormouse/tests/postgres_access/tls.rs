@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use private_postgres::Server;
 use tempfile::TempDir;
 
 use crate::journey::{engine, everything};
-use crate::private::{connect, execute, migrated, number, server};
+use crate::private::{ask_for_passwords, connect, execute, migrated, number, server};
 
 #[tokio::test]
 async fn a_server_is_spoken_to_only_if_its_certificate_is_of_a_known_authority_and_its_name() {
@@ -25,7 +25,8 @@ async fn a_server_is_spoken_to_only_if_its_certificate_is_of_a_known_authority_a
     let with = |mode: &str, authority: &str| {
         format!("{url}?sslmode={mode}&sslrootcert={}", dir.path().join(authority).display())
     };
-    only_encrypted(&server);
+    let known = "hostssl all all 127.0.0.1/32 scram-sha-256\nhostssl all all ::1/128 scram-sha-256\n";
+    ask_for_passwords(&server, known).await;
 
     let engine = engine(&with("verify-full", "ca.crt")).await;
     everything(&engine.client()).await;
@@ -39,7 +40,7 @@ async fn a_server_is_spoken_to_only_if_its_certificate_is_of_a_known_authority_a
     // Its certificate is for localhost.
     let wrong_name = refusal(&with("verify-full", "ca.crt").replace("localhost", "127.0.0.1")).await;
     assert!(wrong_name.contains("sslrootcert=FILE"), "{wrong_name}");
-    PostgresStore::connect(&with("require", "other.crt").split('&').next().expect("an address"))
+    PostgresStore::connect(with("require", "other.crt").split('&').next().expect("an address"))
         .await
         .expect("who asks for no check gets none");
     let plain = refusal(&format!("{url}?sslmode=disable")).await;
@@ -101,14 +102,6 @@ async fn encrypt(server: &Server, certificates: &Path) {
     while number(&mut conn, "select (current_setting('ssl') = 'on')::integer").await == 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-}
-
-/// Refuses whoever does not encrypt or does not know the password.
-fn only_encrypted(server: &Server) {
-    let path: PathBuf = server.data().join("pg_hba.conf");
-    fs::write(&path, "hostssl all all 127.0.0.1/32 scram-sha-256\nhostssl all all ::1/128 scram-sha-256\n")
-        .expect("a file");
-    server.reload().expect("a running server");
 }
 
 fn append(path: &Path, line: &str) {

@@ -120,10 +120,10 @@ impl Mixer {
         let target = || Target::Key(format!("k{}", fastrand::usize(..KEYS)));
         let (namespace, store) = (|| "default".to_owned(), &self.verbs.store);
         let refused = |error: Error| assert!(!error.is_transient(), "{error}");
-        store.cancel(namespace(), target()).await.map(drop).unwrap_or_else(refused);
+        store.cancel(namespace(), target()).await.map_or_else(refused, drop);
         let brake = if self.random.bool() { Brake::On } else { Brake::Off };
-        store.pause(namespace(), target(), brake).await.map(drop).unwrap_or_else(refused);
-        store.pause(namespace(), target(), Brake::Off).await.map(drop).unwrap_or_else(refused);
+        store.pause(namespace(), target(), brake).await.map_or_else(refused, drop);
+        store.pause(namespace(), target(), Brake::Off).await.map_or_else(refused, drop);
     }
 
     /// New instances that want the same few keys and lanes as all others.

@@ -33,6 +33,15 @@ pub fn dir(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{:016x}", fastrand::u64(..)))
 }
 
+/// Gives a server other rules for who comes in, by which nobody does without a password, and waits until they hold.
+pub async fn ask_for_passwords(server: &Server, rules: &str) {
+    std::fs::write(server.data().join("pg_hba.conf"), rules).expect("a file");
+    server.reload().expect("a running server");
+    while PgConnection::connect(&server.url("postgres")).await.is_ok() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
 /// Makes a database with the schema, and returns its address.
 pub async fn migrated(server: &Server, name: &str) -> String {
     let mut conn = connect(&server.url("postgres")).await;
