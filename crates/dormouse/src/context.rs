@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::store::sqlite::OwnWrites;
+use crate::store::sqlite::{self, OwnWrites};
 use crate::store::{Rider, Store};
 use crate::{BoxError, Error, InboxSignal, InstanceId, Json, Result, Signal, SignalId, Status, Wake};
 
@@ -176,7 +176,7 @@ impl Context {
     /// On SQLite. On PostgreSQL, use [`Context::transaction`].
     pub fn in_commit<F>(&self, write: F) -> Result<()>
     where
-        F: Fn(&rusqlite::Connection) -> Result<(), BoxError> + Send + 'static,
+        F: Fn(&sqlite::Connection) -> Result<(), BoxError> + Send + 'static,
     {
         let refuse = || Error::WrongStore {
             asked_for: "writer that runs closures inside its commits",

@@ -50,6 +50,11 @@ pub trait Store: Send + Sync + 'static {
     /// Takes runnable rows for a worker, by priority, then time.
     fn claim(&self, claim: Claim) -> Reply<'_, Written<Vec<Claimed>>>;
 
+    /// How many groups of outcomes it is worth committing at a time.
+    fn groups_max(&self) -> usize {
+        1
+    }
+
     /// Commits outcomes, each guarded by worker and `seq`, with a receipt each.
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>>;
 

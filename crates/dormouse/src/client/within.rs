@@ -2,8 +2,6 @@
 //!
 //! Pokes are sent by that commit, too. Until then, what is signalled stays locked, so the transaction should be short.
 
-use sqlx::PgConnection;
-
 use super::Client;
 use super::signal::check_target;
 use super::start::one;
@@ -14,7 +12,7 @@ impl Client {
     /// Starts an instance in the caller's transaction, on PostgreSQL.
     ///
     /// A taken key is [`Error::KeyTaken`], and leaves the transaction usable.
-    pub async fn start_in(&self, conn: &mut PgConnection, new: NewInstance) -> Result<InstanceId> {
+    pub async fn start_in(&self, conn: &mut postgres::Connection, new: NewInstance) -> Result<InstanceId> {
         let key = new.key.clone();
         one(self.start_many_in(conn, [new]).await?, key)
     }
@@ -22,7 +20,7 @@ impl Client {
     /// Starts many instances in the caller's transaction, on PostgreSQL, and says for each what became of it.
     pub async fn start_many_in(
         &self,
-        conn: &mut PgConnection,
+        conn: &mut postgres::Connection,
         new: impl IntoIterator<Item = NewInstance>,
     ) -> Result<Vec<Inserted>> {
         postgres::insert_in(conn, self.admit_all(new)?).await
@@ -33,7 +31,7 @@ impl Client {
     /// A target that is unknown or has ended is [`Error::NoTarget`], and leaves the transaction usable.
     pub async fn signal_in(
         &self,
-        conn: &mut PgConnection,
+        conn: &mut postgres::Connection,
         target: impl Into<Target>,
         signal: NewSignal,
     ) -> Result<Delivered> {

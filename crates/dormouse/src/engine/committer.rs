@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use super::{FAULT_PAUSE, Shared, effects};
 use crate::store::{Commit, Receipt, Written};
@@ -41,32 +42,46 @@ impl Committer {
     }
 }
 
-/// Writes group after group: at once when idle, whatever has gathered when not.
+/// Writes group after group: at once when the store has room for another, whatever has gathered when not.
 pub(super) async fn run(shared: Arc<Shared>, mut pending: mpsc::Receiver<Pending>) {
-    let mut group = Vec::with_capacity(GROUP_MAX);
-    // Outcomes whose rows another transaction held: they go with the next group, or alone in a moment.
+    let groups_max = shared.store.groups_max();
+    let mut writing = JoinSet::new();
+    // Outcomes whose rows another transaction held: they are tried again in a moment.
     let mut busy: Vec<Pending> = Vec::new();
     loop {
-        let more = pending.recv_many(&mut group, GROUP_MAX);
-        if busy.is_empty() {
-            if more.await == 0 {
-                return;
+        let mut group = Vec::new();
+        tokio::select! {
+            taken = pending.recv_many(&mut group, GROUP_MAX), if writing.len() < groups_max => {
+                if taken == 0 {
+                    return;
+                }
             }
-        } else {
-            let _ = tokio::time::timeout(BUSY_PAUSE, more).await;
-            group.append(&mut busy);
+            () = tokio::time::sleep(BUSY_PAUSE), if !busy.is_empty() && writing.len() < groups_max => {
+                group.append(&mut busy);
+            }
+            Some(written) = writing.join_next() => {
+                busy.extend(written.expect("a write does not panic"));
+                continue;
+            }
         }
-        let commits = group.iter().map(|pending| pending.commit.clone()).collect();
-        let receipts = write(&shared, commits).await;
-        assert_eq!(receipts.len(), group.len(), "every outcome has a receipt");
-        for (receipt, pending) in receipts.into_iter().zip(group.drain(..)) {
-            match receipt {
-                Receipt::Busy => busy.push(pending),
-                // A step that was abandoned meanwhile does not wait for its receipt.
-                receipt => drop(pending.receipt.send(receipt)),
-            }
+        writing.spawn(write_group(shared.clone(), group));
+    }
+}
+
+/// Writes a group and hands out its receipts; those that could not be written yet are left over.
+async fn write_group(shared: Arc<Shared>, group: Vec<Pending>) -> Vec<Pending> {
+    let commits = group.iter().map(|pending| pending.commit.clone()).collect();
+    let receipts = write(&shared, commits).await;
+    assert_eq!(receipts.len(), group.len(), "every outcome has a receipt");
+    let mut busy = Vec::new();
+    for (receipt, pending) in receipts.into_iter().zip(group) {
+        match receipt {
+            Receipt::Busy => busy.push(pending),
+            // A step that was abandoned meanwhile does not wait for its receipt.
+            receipt => drop(pending.receipt.send(receipt)),
         }
     }
+    busy
 }
 
 /// Writes a group, in parts if the whole fails. What the store cannot take now is `Busy`, and comes again.

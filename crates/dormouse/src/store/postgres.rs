@@ -12,11 +12,13 @@ mod connect;
 mod db;
 mod deliver;
 mod fault;
+mod gather;
 mod insert;
 mod lease;
 mod marks;
 mod operate;
 mod pokes;
+mod pool;
 mod query;
 mod rider;
 mod schema;
@@ -36,6 +38,7 @@ use jiff::Timestamp;
 pub use self::bench::Bench;
 use self::connect::Address;
 use self::db::Db;
+use self::gather::Gather;
 use self::marks::Memory;
 use self::pokes::Pokes;
 pub use self::rider::StepTransaction;
@@ -52,12 +55,20 @@ use crate::{
     SystemClock, Target, When, WorkerId,
 };
 
+/// What callers pass in, in a transaction of theirs.
+pub type Connection = sqlx::PgConnection;
+
+/// Groups of outcomes that are committed at a time.
+const GROUPS_MAX: usize = 2;
+
 /// A PostgreSQL database.
 pub struct PostgresStore {
     db: Db,
     hub: Arc<Hub>,
     pokes: Arc<Pokes>,
     memory: Memory,
+    inserts: Gather<NewInstance, Inserted>,
+    deliveries: Gather<Delivery, Delivered>,
     /// What time it was there, at which moment here.
     time: Mutex<Option<(Timestamp, Instant)>>,
 }
@@ -70,7 +81,15 @@ impl PostgresStore {
         let (db, hears) = address.open().await?;
         let hub = Arc::new(Hub::default());
         let pokes = Pokes::start(db.clone(), &hub, hears.then_some(address));
-        Ok(Self { db, hub, pokes, memory: Memory::default(), time: Mutex::default() })
+        Ok(Self {
+            inserts: Gather::new(insert::gathered(&db)),
+            deliveries: Gather::new(deliver::gathered(&db)),
+            db,
+            hub,
+            pokes,
+            memory: Memory::default(),
+            time: Mutex::default(),
+        })
     }
 
     /// Brings a database's schema up to date.
@@ -80,7 +99,8 @@ impl PostgresStore {
 
     /// Closes every connection, after what is under way.
     pub async fn close(&self) {
-        connect::close(&self.db.pool).await;
+        self.db.pool.close().await;
+        self.db.steps.close().await;
     }
 
     /// Notes what time it is in the database.
@@ -123,27 +143,20 @@ impl Store for PostgresStore {
     }
 
     fn insert(&self, batch: Vec<NewInstance>) -> Reply<'_, Written<Vec<Inserted>>> {
-        Box::pin(async move {
-            if batch.is_empty() {
-                return Ok(Written::default());
-            }
-            let arrivals = insert::arrivals(&batch)?;
-            insert::inserted(&self.db.one(|| insert::statement(&arrivals)).await?, &batch)
-        })
+        Box::pin(self.inserts.call(batch))
     }
 
     fn deliver(&self, batch: Vec<Delivery>) -> Reply<'_, Written<Vec<Delivered>>> {
-        Box::pin(async move {
-            if batch.is_empty() {
-                return Ok(Written::default());
-            }
-            let deliveries = deliver::deliveries(&batch)?;
-            deliver::delivered(&self.db.one(|| deliver::statement(&deliveries)).await?)
-        })
+        Box::pin(self.deliveries.call(batch))
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, Written<Vec<Claimed>>> {
         Box::pin(async move { claim::claim(&self.db, &claim).await })
+    }
+
+    fn groups_max(&self) -> usize {
+        // While the server writes one, the next is put together here.
+        GROUPS_MAX
     }
 
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>> {

@@ -27,7 +27,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use rusqlite;
+pub use rusqlite::{self, Connection};
 
 pub use self::raw::raw_steps_per_s;
 use self::readers::Readers;

@@ -117,6 +117,10 @@ impl Store for Faulty {
         self.pass("commit", self.inner.commit(worker, batch))
     }
 
+    fn groups_max(&self) -> usize {
+        self.inner.groups_max()
+    }
+
     fn runs_closures(&self) -> bool {
         self.inner.runs_closures()
     }

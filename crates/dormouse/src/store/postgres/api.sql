@@ -35,13 +35,15 @@ $$;
 
 -- Pokes whoever listens, when the transaction commits.
 create or replace function dormouse.poke(p_effects dormouse.effects) returns void
-language sql as $$
-    select pg_notify('dormouse', json_strip_nulls(json_build_object(
+language plpgsql as $$
+begin
+    perform pg_notify('dormouse', json_strip_nulls(json_build_object(
         'from', 0, 'queues', p_effects.queues, 'wake_at', p_effects.wake_at,
         'ended', p_effects.ended[1:300], 'cancel', p_effects.cancel[1:75]
     ))::text)
     where p_effects.queues is not null or p_effects.wake_at is not null or p_effects.ended is not null
-        or p_effects.cancel is not null
+        or p_effects.cancel is not null;
+end
 $$;
 
 -- Starts an instance of a machine, and returns its id. Step, version and queue are those that its workers declared,

@@ -131,8 +131,12 @@ $$;
 
 -- One round of a parent's children, by instances_parent.
 create or replace function dormouse.children(p_parent bigint, p_round integer) returns json
-language sql stable as $$
-    select json_agg(json_build_object('id', id, 'machine', machine, 'key', key, 'status', status,
-        'output', output::text, 'error', last_error) order by id)
-    from dormouse.instances where parent = p_parent and parent_round = p_round and parent is not null
+language plpgsql stable as $$
+begin
+    return (
+        select json_agg(json_build_object('id', id, 'machine', machine, 'key', key, 'status', status,
+            'output', output::text, 'error', last_error) order by id)
+        from dormouse.instances where parent = p_parent and parent_round = p_round and parent is not null
+    );
+end
 $$;

@@ -176,7 +176,8 @@ $$;
 -- Consumes what steps received, by id. A dedup key outlives its signal, until the instance is done: nothing
 -- will ever read what a done one had.
 create or replace function dormouse.consume(p_batch dormouse.outcome[], p_owned boolean[]) returns void
-language sql as $$
+language plpgsql as $$
+begin
     with progressed as (
         select o.id as instance, received.id
         from unnest(p_batch) o cross join lateral unnest(o.received) received (id)
@@ -189,7 +190,8 @@ language sql as $$
         where s.instance = p.instance and s.id = p.id and s.dedup_key is null
     )
     delete from dormouse.signals s using unnest(p_batch) o
-    where o.kind = 'done' and p_owned[o.ord] and s.instance = o.id
+    where o.kind = 'done' and p_owned[o.ord] and s.instance = o.id;
+end
 $$;
 
 create or replace function dormouse.sleep_data(p_until timestamptz, p_consumed json) returns json
@@ -239,13 +241,15 @@ $$;
 -- is, and is not the worker's, the server crashed and forgot the claim.
 create or replace function dormouse.receipt_before(
     p_worker bigint, o dormouse.outcome, i dormouse.instances, p_now timestamptz
-) returns text language sql stable as $$
-    select case
+) returns text language plpgsql stable as $$
+begin
+    return case
         when not exists (select from dormouse.workers w where w.id = p_worker and w.lease_until >= p_now)
             then 'stale'
         when i.seq = o.seq then 'stale'
         when o.kind = 'next' and o.hold and i.worker = p_worker and i.seq = o.seq + 1 then 'held'
         when i.status = 'cancelled' then 'cancelled'
         else 'released'
-    end
+    end;
+end
 $$;

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions, PgSslMode};
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions, PgSslMode};
 use sqlx::{ConnectOptions, Row};
 
 use super::db::Db;
+use super::pool::{self, Pool};
 use crate::{Error, Result};
 
 /// Connections of one process, unless the address says otherwise.
@@ -79,8 +80,8 @@ impl Address {
             if pooled { self.options.clone().statement_cache_capacity(0) } else { self.options.clone() };
         let connections_max = self.own.connections_max;
         let steps = self.pool(connections_max).connect_lazy_with(options.clone());
-        let pool = self.pool(connections_max).connect_with(options);
-        let pool = pool.await.map_err(|error| self.unreachable(&error))?;
+        let limits = pool::Limits { acquire: self.acquire_timeout(), sign_of_life: self.sign_of_life() };
+        let pool = Pool::new(options, connections_max, limits);
         Ok((Db { pool, steps, pooled, patience: self.own.patience }, hears))
     }
 
@@ -141,11 +142,19 @@ impl Address {
         Ok(false)
     }
 
+    fn sign_of_life(&self) -> Duration {
+        SIGN_OF_LIFE.min(self.own.patience / 2)
+    }
+
+    fn acquire_timeout(&self) -> Duration {
+        ACQUIRE_TIMEOUT.min(self.own.patience)
+    }
+
     fn pool(&self, connections_max: u32) -> PgPoolOptions {
-        let sign_of_life = SIGN_OF_LIFE.min(self.own.patience / 2);
+        let sign_of_life = self.sign_of_life();
         PgPoolOptions::new()
             .max_connections(connections_max)
-            .acquire_timeout(ACQUIRE_TIMEOUT.min(self.own.patience))
+            .acquire_timeout(self.acquire_timeout())
             .test_before_acquire(false)
             .before_acquire(move |conn, meta| {
                 Box::pin(async move {
@@ -196,11 +205,6 @@ impl Address {
 async fn begin(conn: &mut sqlx::PgConnection) -> Result<i32> {
     sqlx::raw_sql("begin").execute(&mut *conn).await?;
     Ok(sqlx::raw_sql("select pg_backend_pid() as pid").fetch_one(conn).await?.try_get("pid")?)
-}
-
-/// Closes a pool that will not be used again.
-pub(super) async fn close(pool: &PgPool) {
-    pool.close().await;
 }
 
 /// Our own parameters of the address, which the driver does not know.

@@ -4,11 +4,11 @@ use std::io;
 use std::time::Duration;
 
 use sqlx::Connection;
-use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgArguments, PgPool, PgRow, Postgres};
+use sqlx::postgres::{PgArguments, PgConnection, PgPool, PgRow, Postgres};
 use sqlx::query::Query;
 
 use super::fault::lost_a_race;
+use super::pool::Pool;
 use crate::Result;
 
 /// How often a statement that lost a race is sent again.
@@ -20,7 +20,7 @@ pub(super) type Statement<'q> = Query<'q, Postgres, PgArguments>;
 /// The database, and how to talk to it.
 #[derive(Clone)]
 pub(super) struct Db {
-    pub(super) pool: PgPool,
+    pub(super) pool: Pool,
     /// The connections that steps hold for their own writes, apart from ours: however many they are, and however long
     /// they take, the engine goes on.
     pub(super) steps: PgPool,
@@ -63,58 +63,30 @@ impl Db {
     }
 
     async fn send(&self, statement: Statement<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
-        let mut lent = Lent { conn: Some(self.pool.acquire().await?) };
+        let mut lent = self.pool.acquire().await?;
         let answer = tokio::time::timeout(self.patience, self.ask(lent.conn(), statement)).await;
         let answer = answer.map_err(|_| {
             let told = format!("the database did not answer within {:?}", self.patience);
             io::Error::new(io::ErrorKind::TimedOut, told)
         })?;
-        lent.give_back(self.patience);
+        // What the database refuses, it refuses on a connection that is as good as before.
+        if answer.as_ref().err().is_none_or(|error| error.as_database_error().is_some()) {
+            lent.give_back();
+        }
         answer
     }
 
     async fn ask(
         &self,
-        conn: &mut PoolConnection<Postgres>,
+        conn: &mut PgConnection,
         statement: Statement<'_>,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         if !self.pooled {
-            return statement.fetch_all(&mut **conn).await;
+            return statement.fetch_all(conn).await;
         }
         let mut tx = conn.begin().await?;
         let rows = statement.persistent(false).fetch_all(&mut *tx).await?;
         tx.commit().await?;
         Ok(rows)
-    }
-}
-
-/// A connection in use. Whoever stops waiting for its answer leaves it in the middle of something, perhaps for
-/// ever: then it is closed, and its place in the pool is free at once.
-struct Lent {
-    conn: Option<PoolConnection<Postgres>>,
-}
-
-impl Lent {
-    fn conn(&mut self) -> &mut PoolConnection<Postgres> {
-        self.conn.as_mut().expect("it is lent until it is given back")
-    }
-
-    /// Back to the pool, which tries it first: that too may never be answered.
-    fn give_back(mut self, patience: Duration) {
-        if let Some(mut conn) = self.conn.take() {
-            let returned = conn.return_to_pool();
-            tokio::spawn(async move {
-                // Dropped, it is closed.
-                let _ = tokio::time::timeout(patience, returned).await;
-            });
-        }
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if let Some(conn) = self.conn.take() {
-            drop(conn.detach());
-        }
     }
 }

@@ -1,19 +1,31 @@
 //! Delivering signals.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use sqlx::postgres::PgRow;
 
-use super::db::Statement;
+use super::db::Db;
+use super::fault::unreadable;
+use super::gather::{Calls, Write};
 use super::insert::Answers;
 use super::types::{Columns, batch};
 use crate::store::{Delivery, Written};
 use crate::{Delivered, Result, Target};
 
-const SQL: &str = "select v.results, v.ids, v.wokes, (v.effects).* from dormouse.deliver($1::json) v";
+const SQL: &str = "select v.results, v.ids, v.wokes, (v.effects).* from dormouse.deliver($1::json, $2) v";
 
-/// The statement that delivers a batch.
-pub(super) fn statement(batch: &str) -> Statement<'_> {
-    sqlx::query(SQL).bind(batch)
+/// Delivers what calls have gathered.
+pub(super) fn gathered(db: &Db) -> Write<Delivery, Delivered> {
+    let db = db.clone();
+    Arc::new(move |batch, calls| {
+        let db = db.clone();
+        Box::pin(async move {
+            let sent = deliveries(&batch).map_err(unreadable)?;
+            let row = db.raw_one(|| sqlx::query(SQL).bind(&sent).bind(calls == Calls::Many)).await?;
+            delivered(&row).map_err(unreadable)
+        })
+    })
 }
 
 /// A batch as the database takes it.

@@ -1,7 +1,8 @@
 -- Delivers signals: takes the instance's lock whatever its status, stores the row, and wakes whoever is parked
 -- on its name. Parking looks into the inbox under the same lock, so no interleaving loses a wake-up.
 create or replace function dormouse.deliver(
-    p_batch json, out results text[], out ids bigint[], out wokes boolean[], out effects dormouse.effects
+    p_batch json, p_shared boolean default false,
+    out results text[], out ids bigint[], out wokes boolean[], out effects dormouse.effects
 ) language plpgsql as $$
 declare
     v_now timestamptz;
@@ -11,6 +12,10 @@ declare
     v_changes dormouse.change[];
     v_woken integer[];
 begin
+    -- What several callers share must not keep all of them waiting for one's lock.
+    if p_shared then
+        perform set_config('lock_timeout', '250ms', true);
+    end if;
     select array_agg(d order by d.ord) into v_batch
     from json_populate_recordset(null::dormouse.delivery, p_batch) d;
     loop
@@ -88,8 +93,12 @@ $$;
 
 -- What waits for an instance, in order of arrival.
 create or replace function dormouse.inbox(p_instance bigint) returns json
-language sql stable as $$
-    select json_agg(json_build_object('id', id, 'name', name, 'payload', payload::text, 'dedup_key', dedup_key,
-        'at', at) order by id)
-    from dormouse.signals where instance = p_instance and not consumed
+language plpgsql stable as $$
+begin
+    return (
+        select json_agg(json_build_object('id', id, 'name', name, 'payload', payload::text, 'dedup_key', dedup_key,
+            'at', at) order by id)
+        from dormouse.signals where instance = p_instance and not consumed
+    );
+end
 $$;

@@ -45,3 +45,14 @@ pub(super) fn lost_a_race(error: &sqlx::Error) -> bool {
 pub(super) fn lock_timed_out(error: &sqlx::Error) -> bool {
     sqlstate(error).as_deref() == Some("55P03")
 }
+
+/// Whether the database said no, so that nothing of the statement happened. One that was stopped may have committed
+/// before it could say so.
+pub(super) fn certainly_undone(error: &sqlx::Error) -> bool {
+    sqlstate(error).is_some_and(|code| !code.starts_with("57P"))
+}
+
+/// An answer that is not understood, as an error of the driver.
+pub(super) fn unreadable(error: Error) -> sqlx::Error {
+    sqlx::Error::Decode(Box::new(error))
+}

@@ -1,18 +1,31 @@
 //! Inserting instances, alone or as children.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgRow;
 
-use super::db::Statement;
+use super::db::Db;
+use super::fault::unreadable;
+use super::gather::{Calls, Write};
 use super::types::{Columns, batch, parse, when};
 use crate::store::Written;
 use crate::{Delivered, History, Inserted, InstanceId, KeyScope, NewInstance, NewSignal, Result, SignalId};
 
-const SQL: &str = "select v.ids, v.holders, v.signals::text, (v.effects).* from dormouse.insert($1::json) v";
+const SQL: &str =
+    "select v.ids, v.holders, v.signals::text, (v.effects).* from dormouse.insert($1::json, $2) v";
 
-/// The statement that inserts a batch.
-pub(super) fn statement(batch: &str) -> Statement<'_> {
-    sqlx::query(SQL).bind(batch)
+/// Inserts what calls have gathered.
+pub(super) fn gathered(db: &Db) -> Write<NewInstance, Inserted> {
+    let db = db.clone();
+    Arc::new(move |batch, calls| {
+        let db = db.clone();
+        Box::pin(async move {
+            let sent = arrivals(&batch).map_err(unreadable)?;
+            let row = db.raw_one(|| sqlx::query(SQL).bind(&sent).bind(calls == Calls::Many)).await?;
+            inserted(&row, &batch).map_err(unreadable)
+        })
+    })
 }
 
 /// A batch as the database takes it.

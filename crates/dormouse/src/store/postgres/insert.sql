@@ -1,10 +1,15 @@
 -- Inserts instances, each with its signals, and says for each what became of it: its id, or who holds its key.
 create or replace function dormouse.insert(
-    p_batch json, out ids bigint[], out holders bigint[], out signals json, out effects dormouse.effects
+    p_batch json, p_shared boolean default false,
+    out ids bigint[], out holders bigint[], out signals json, out effects dormouse.effects
 ) language plpgsql as $$
 declare
     v_inserted record;
 begin
+    -- What several callers share must not keep all of them waiting for one's lock.
+    if p_shared then
+        perform set_config('lock_timeout', '250ms', true);
+    end if;
     select * into v_inserted from dormouse.insert_all(array(
         select a from json_populate_recordset(null::dormouse.arrival, p_batch) a order by a.ord
     ));

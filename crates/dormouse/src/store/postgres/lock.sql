@@ -9,9 +9,11 @@ language sql immutable parallel safe as $$
 $$;
 
 create or replace function dormouse.lock_lanes(p_slots integer[]) returns void
-language sql as $$
-    select pg_advisory_xact_lock(1685025389, slot)
-    from (select distinct slot from unnest(p_slots) slot where slot is not null order by slot) sorted
+language plpgsql as $$
+begin
+    perform pg_advisory_xact_lock(1685025389, slot)
+    from (select distinct slot from unnest(p_slots) slot where slot is not null order by slot) sorted;
+end
 $$;
 
 -- Locks instances, the parents of those that end, and further lanes by their slots. Without waiting, it leaves out
@@ -74,14 +76,18 @@ $$;
 
 -- An instance and, for each spawn that chose so, its live children and theirs; not those of one that runs.
 create or replace function dormouse.tree(p_id bigint) returns bigint[]
-language sql stable as $$
-    with recursive tree (id, runs) as (
-        select id, false from dormouse.instances where id = p_id
-        union all
-        select i.id, i.status = 'executing' from tree t join dormouse.instances i on i.parent = t.id
-        where i.parent is not null and i.cascade and i.ended_at is null and not t.runs
-    )
-    select array_agg(id order by id) from tree
+language plpgsql stable as $$
+begin
+    return (
+        with recursive tree (id, runs) as (
+            select id, false from dormouse.instances where id = p_id
+            union all
+            select i.id, i.status = 'executing' from tree t join dormouse.instances i on i.parent = t.id
+            where i.parent is not null and i.cascade and i.ended_at is null and not t.runs
+        )
+        select array_agg(id order by id) from tree
+    );
+end
 $$;
 
 -- Locks an instance with all that is cancelled with it, and says what that is.
