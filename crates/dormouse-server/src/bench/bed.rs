@@ -24,7 +24,7 @@ pub(super) struct Bed {
 
 enum Kind {
     File { path: PathBuf, store: Arc<SqliteStore> },
-    Database(Bench),
+    Database(Box<Bench>),
 }
 
 impl Place {
@@ -49,7 +49,7 @@ impl Place {
             Self::Server(url) => {
                 let database = Bench::create(url).await?;
                 let raw = database.raw_steps_per_s(steps).await?;
-                database.drop().await?;
+                database.remove().await?;
                 Ok(raw)
             }
         }
@@ -65,7 +65,7 @@ impl Place {
             Self::Server(url) => {
                 let database = Bench::create(url).await?;
                 let store = Arc::new(PostgresStore::connect(database.url()).await?);
-                Ok(Bed { store, kind: Kind::Database(database) })
+                Ok(Bed { store, kind: Kind::Database(Box::new(database)) })
             }
         }
     }
@@ -85,7 +85,7 @@ impl Bed {
             }
             Kind::Database(database) => {
                 let stripped = (database.bytes().await?, database.fsyncs().await?);
-                database.drop().await?;
+                database.remove().await?;
                 Ok(stripped)
             }
         }

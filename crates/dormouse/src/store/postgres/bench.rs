@@ -39,7 +39,7 @@ impl Bench {
     }
 
     /// Removes it.
-    pub async fn drop(self) -> Result<()> {
+    pub async fn remove(self) -> Result<()> {
         let sql = format!("drop database {} with (force)", self.name);
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.server.connect().await?).await?;
         Ok(())
