@@ -33,12 +33,12 @@ use self::audit::{Facts, audit};
 use self::database::Database;
 use self::processes::{Start, Worker};
 
-/// How long anything that must happen may take on a busy machine.
-pub const SOON: Duration = Duration::from_secs(60);
+/// How long anything that must happen may take on a machine that others keep busy.
+pub const SOON: Duration = Duration::from_secs(180);
 /// How long a worker's claims are safe without a heartbeat.
 pub const LEASE: Duration = Duration::from_millis(1200);
 /// The lease where none may be lost.
-pub const LONG_LEASE: Duration = Duration::from_secs(9);
+pub const LONG_LEASE: Duration = Duration::from_secs(30);
 /// How often workers look for those whose lease is over.
 pub const REAPER_TICK: Duration = Duration::from_millis(400);
 /// What a busy machine may add to any of that.

@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::load::Load;
 use super::shop::{self, Tell, ran};
 use super::versions::{NewGreeting, OldGreeting};
-use super::{LEASE, LONG_LEASE};
+use super::{LEASE, LONG_LEASE, SOON};
 
 pub const DATABASE: &str = "DORMOUSE_CRASH_POSTGRES";
 pub const MODE: &str = "DORMOUSE_CRASH_MODE";
@@ -76,7 +76,7 @@ pub async fn engine(url: &str, tell: &Tell) -> EngineBuilder {
 /// An engine whose lease outlasts whatever a busy machine does to it, for tests in which none may be lost.
 pub async fn patient(url: &str, tell: &Tell) -> EngineBuilder {
     let builder = Engine::open(&format!("{url}?connections=6")).await.expect("it opens");
-    shop::machines(builder, tell).lease(LONG_LEASE).poll(Duration::from_millis(100))
+    shop::machines(builder, tell).lease(LONG_LEASE).drain(SOON).poll(Duration::from_millis(100))
 }
 
 /// An engine that also runs what is held.
@@ -113,6 +113,9 @@ fn the_child_does_as_it_is_told() {
 
 /// Starts orders and pays them, until it is killed, or asked to end: then it drains.
 async fn load(builder: EngineBuilder, tell: &Tell) {
+    // Why a step was interrupted, where none should be, is told by the worker alone.
+    let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr);
+    log.with_ansi(false).init();
     let mut asked = signal(SignalKind::terminate()).expect("a handler");
     let engine = builder.start().await.expect("it starts");
     say(&format!("clock {}", clock_s()));
