@@ -20,7 +20,7 @@ use self::op::Op;
 use self::pair::{Difference, Pair};
 
 /// Seeds that are always run.
-const SEEDS: u64 = 20;
+const SEEDS: u64 = 40;
 /// Others, each time new ones.
 const NEW_SEEDS: usize = 4;
 /// Operations in a sequence.

@@ -128,7 +128,7 @@ impl Random {
         Spawn {
             at: self.at(),
             children: (0..children).map(|_| self.instance().instance).collect(),
-            timeout: self.perhaps(3, Self::when),
+            timeout: self.perhaps(2, Self::when),
             quorum: self.perhaps(3, |random| random.0.u32(1..=3)),
             on_cancel: self.of(&[Children::Cancel, Children::Keep]),
         }
