@@ -36,8 +36,23 @@ begin
 end
 $$;
 
--- Takes back claims of workers whose lease is over. A worker that is claiming at this moment is left alone, and
--- one that is being reaped cannot claim: what it held is all there is.
+-- Keeps a worker from claiming until this transaction ends. One that is claiming at this moment is waited for, as that
+-- takes no time; but not for ever, as its connection may be dead.
+create or replace function dormouse.stop_claims(p_worker bigint) returns boolean
+language plpgsql as $$
+begin
+    for i in 1..20 loop
+        if pg_try_advisory_xact_lock(1685025390, (p_worker % 2147483647)::integer) then
+            return true;
+        end if;
+        perform pg_sleep(0.01);
+    end loop;
+    return false;
+end
+$$;
+
+-- Takes back claims of workers whose lease is over. One that is being reaped cannot claim: what it held is all there
+-- is.
 create or replace function dormouse.reap(p_rows_max integer, out reaped integer, out effects dormouse.effects)
 language plpgsql as $$
 declare
@@ -50,7 +65,7 @@ begin
     v_workers := array(
         select w.id from dormouse.workers w
         where w.lease_until < v_now
-            and pg_try_advisory_xact_lock(1685025390, (w.id % 2147483647)::integer)
+            and dormouse.stop_claims(w.id)
         order by w.id
     );
     reaped := 0;
