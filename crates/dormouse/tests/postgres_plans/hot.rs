@@ -13,7 +13,7 @@ const INDEX_BYTES: &str = "select sum(pg_relation_size(indexrelid)) from pg_inde
 
 #[tokio::test]
 async fn a_step_that_runs_ahead_writes_to_no_index_of_the_instances() {
-    let server = server(&[]);
+    let server = server(&[("autovacuum", "off")]);
     let url = migrated(&server, "hot").await;
     let mut conn = connect(&url).await;
     let verbs = Verbs::on(&url).await;
@@ -37,7 +37,9 @@ async fn a_step_that_runs_ahead_writes_to_no_index_of_the_instances() {
     let after = Counts::of(&mut conn).await;
     let (updates, in_place) = (after.updates - before.updates, after.in_place - before.in_place);
     assert_eq!(updates, (ROWS * STEPS) as i64);
-    assert_eq!(in_place, updates, "{} updates went to the indexes", updates - in_place);
+    // A page that the server is writing out at that moment cannot be tidied, and an update finds no room on it.
+    let elsewhere = updates - in_place;
+    assert!(elsewhere <= updates / 1000, "{elsewhere} of {updates} updates went to the indexes");
     assert_eq!(number(&mut conn, INDEX_BYTES).await, index_bytes, "the indexes grew");
 }
 

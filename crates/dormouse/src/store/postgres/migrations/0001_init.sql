@@ -53,8 +53,8 @@ create sequence dormouse.instance_ids owned by dormouse.instances.id;
 create index instances_claim on dormouse.instances
     (queue, machine, version, namespace, priority, runnable_at, id)
     where status = 'runnable' and not blocked and not paused;
--- What a worker holds.
-create index instances_claimed on dormouse.instances (worker) where worker is not null;
+-- What a worker holds, oldest first.
+create index instances_claimed on dormouse.instances (worker, id) where worker is not null;
 -- The one clock.
 create index instances_due on dormouse.instances (wake_at) where wake_at is not null;
 -- Who waits for what.
