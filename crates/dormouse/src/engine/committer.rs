@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::{FAULT_PAUSE, Shared, effects};
 use crate::store::{Commit, Receipt, Written};
@@ -48,6 +49,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut pending: mpsc::Receiver<Pending
     let mut writing = JoinSet::new();
     // Outcomes whose rows another transaction held: they are tried again in a moment.
     let mut busy: Vec<Pending> = Vec::new();
+    let mut busy_until = Instant::now();
     loop {
         let mut group = Vec::new();
         tokio::select! {
@@ -56,10 +58,14 @@ pub(super) async fn run(shared: Arc<Shared>, mut pending: mpsc::Receiver<Pending
                     return;
                 }
             }
-            () = tokio::time::sleep(BUSY_PAUSE), if !busy.is_empty() && writing.len() < groups_max => {
+            // A moment, not a pause in the load: that may never come.
+            () = tokio::time::sleep_until(busy_until), if !busy.is_empty() && writing.len() < groups_max => {
                 group.append(&mut busy);
             }
             Some(written) = writing.join_next() => {
+                if busy.is_empty() {
+                    busy_until = Instant::now() + BUSY_PAUSE;
+                }
                 busy.extend(written.expect("a write does not panic"));
                 continue;
             }
