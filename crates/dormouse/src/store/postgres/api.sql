@@ -33,13 +33,14 @@ begin
 end
 $$;
 
--- Pokes whoever listens, when the transaction commits.
+-- Pokes whoever listens, when the transaction commits. A payload has at most 8,000 bytes: what does not fit is found by
+-- polling.
 create or replace function dormouse.poke(p_effects dormouse.effects) returns void
 language plpgsql as $$
 begin
     perform pg_notify('dormouse', json_strip_nulls(json_build_object(
-        'from', 0, 'queues', p_effects.queues, 'wake_at', p_effects.wake_at,
-        'ended', p_effects.ended[1:300], 'cancel', p_effects.cancel[1:75]
+        'from', 0, 'queues', p_effects.queues[1:5], 'wake_at', p_effects.wake_at,
+        'ended', p_effects.ended[1:100], 'cancel', p_effects.cancel[1:50]
     ))::text)
     where p_effects.queues is not null or p_effects.wake_at is not null or p_effects.ended is not null
         or p_effects.cancel is not null;

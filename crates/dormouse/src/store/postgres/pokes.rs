@@ -24,7 +24,7 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 /// How long to wait before connecting again.
 const FAULT_PAUSE: Duration = Duration::from_millis(500);
 /// The database takes payloads of up to 8,000 bytes; an id has up to 20.
-const IDS_MAX: usize = 300;
+const IDS_MAX: usize = 200;
 const QUEUES_MAX: usize = 5;
 
 /// What gathers for the next poke.
@@ -181,9 +181,11 @@ mod tests {
 
     #[test]
     fn a_poke_of_many_names_fits_what_the_database_takes() {
-        let queues = (0..40).map(|n| format!("{n:0>255}")).collect();
+        // A quote is two bytes on the way.
+        let queues = (0..40).map(|n| format!("{n:\"<255}")).collect();
         let ended = (0..IDS_MAX as i64).map(|n| InstanceId(i64::MAX - n)).collect();
-        let poke = Poke { from: u64::MAX, queues, ended, ..Poke::default() };
+        let cancel = (0..IDS_MAX as i64 / 4).map(|n| InstanceId(i64::MAX - n)).collect();
+        let poke = Poke { from: u64::MAX, queues, ended, cancel, ..Poke::default() };
         let payloads = payloads(poke);
         assert_eq!(payloads.len(), 8);
         assert!(payloads.iter().all(|payload| payload.len() < 8_000), "{}", payloads[7].len());
