@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgListener;
 use tokio::sync::Notify;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::connect::Address;
 use super::db::Db;
@@ -32,7 +33,9 @@ pub(super) struct Pokes {
     /// Tells our own pokes from others'.
     from: u64,
     gathered: Mutex<Effects>,
-    news: Notify,
+    news: Arc<Notify>,
+    /// Ends both tasks with the store, and their connections with them.
+    _stop: DropGuard,
 }
 
 /// A poke on the wire.
@@ -52,11 +55,17 @@ struct Poke {
 impl Pokes {
     /// Starts to send, and to listen if that can be done. Both end when the store is dropped.
     pub(super) fn start(db: Db, hub: &Arc<Hub>, listens_at: Option<Address>) -> Arc<Self> {
-        let pokes =
-            Arc::new(Self { from: fastrand::u64(..), gathered: Mutex::default(), news: Notify::new() });
-        tokio::spawn(send(Arc::downgrade(&pokes), db));
+        let (news, stop) = (Arc::new(Notify::new()), CancellationToken::new());
+        let pokes = Arc::new(Self {
+            from: fastrand::u64(..),
+            gathered: Mutex::default(),
+            news: news.clone(),
+            _stop: stop.clone().drop_guard(),
+        });
+        tokio::spawn(stop.clone().run_until_cancelled_owned(send(Arc::downgrade(&pokes), news, db)));
         if let Some(address) = listens_at {
-            tokio::spawn(listen(Arc::downgrade(&pokes), Arc::downgrade(hub), address));
+            let listening = listen(pokes.from, Arc::downgrade(hub), address);
+            tokio::spawn(stop.run_until_cancelled_owned(listening));
         }
         pokes
     }
@@ -82,23 +91,11 @@ impl Pokes {
     }
 }
 
-impl Drop for Pokes {
-    fn drop(&mut self) {
-        self.news.notify_one();
-    }
-}
-
 /// Sends what has gathered, a poke at a time.
-async fn send(pokes: Weak<Pokes>, db: Db) {
+async fn send(pokes: Weak<Pokes>, news: Arc<Notify>, db: Db) {
     loop {
-        let Some(news) = pokes.upgrade() else { return };
-        // Looks up now and then, whether the store is still there.
-        let heard = tokio::time::timeout(HEARTBEAT, news.news.notified()).await;
-        if heard.is_err() {
-            continue;
-        }
-        let poke = news.take();
-        drop(news);
+        news.notified().await;
+        let Some(poke) = pokes.upgrade().map(|pokes| pokes.take()) else { return };
         let texts = payloads(poke);
         let sql = "select pg_notify($1, payload) from unnest($2::text[]) payload";
         if let Err(error) = db.all(|| sqlx::query(sql).bind(CHANNEL).bind(&texts)).await {
@@ -122,10 +119,10 @@ fn payloads(poke: Poke) -> Vec<String> {
 }
 
 /// Passes on what others poke, and notices when nothing would be heard any more.
-async fn listen(pokes: Weak<Pokes>, hub: Weak<Hub>, address: Address) {
+async fn listen(own: u64, hub: Weak<Hub>, address: Address) {
     let mut connected = None;
     loop {
-        let Some((own, hub)) = pokes.upgrade().map(|pokes| pokes.from).zip(hub.upgrade()) else { return };
+        let Some(hub) = hub.upgrade() else { return };
         let listener = match &mut connected {
             Some(listener) => listener,
             None => match address.listen(CHANNEL).await {
