@@ -55,7 +55,8 @@ pub trait Store: Send + Sync + 'static {
         1
     }
 
-    /// Commits outcomes, each guarded by worker and `seq`, with a receipt each.
+    /// Commits outcomes, each guarded by worker and `seq`, with a receipt each. If two are of one instance, the first
+    /// makes the second stale.
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>>;
 
     /// Opens a transaction for a step's own writes, where a store can keep one open beside its others.

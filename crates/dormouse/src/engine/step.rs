@@ -19,7 +19,7 @@ use crate::{At, Context, DynMachine, Error, Fault, Spawn, StepError, Transition}
 /// Runs a claimed row until its claim is over.
 pub(super) async fn run(shared: &Shared, row: Claimed) {
     let cancel = CancellationToken::new();
-    let _registered = shared.running.add(row.id, row.seq, cancel.clone());
+    let Some(registered) = shared.running.add(row.id, row.seq, cancel.clone()) else { return };
     let machine =
         shared.registry.get(&row.machine, row.version).expect("only registered machines are claimed").clone();
     let lifted = lift(&*machine, &row);
@@ -62,6 +62,7 @@ pub(super) async fn run(shared: &Shared, row: Claimed) {
         match (receipt, next) {
             (Some(Receipt::Held { seq, inbox, now }), Some(next)) => {
                 at = next;
+                registered.go_on(seq);
                 cx.go_on(seq, inbox, now);
             }
             _ => return,

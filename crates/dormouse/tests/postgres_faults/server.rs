@@ -1,9 +1,14 @@
 //! Faults of the server.
 
-use dormouse::Client;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::Rig;
+use dormouse::prelude::*;
+use dormouse::{Client, Engine, Status};
+use tokio::sync::Semaphore;
+
 use super::database::{Database, execute};
+use super::{Rig, SOON};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn terminating_all_backends_again_and_again_loses_doubles_and_sticks_nothing() {
@@ -30,6 +35,50 @@ async fn ten_crashes_of_the_server_lose_double_and_stick_nothing() {
         rig.database.crash();
     }
     rig.settle().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_the_server_forgot_and_made_again_is_no_second_run() {
+    let database = Database::start("forgotten").await;
+    let runs = Arc::new(Semaphore::new(0));
+    let gate = Arc::new(Semaphore::new(0));
+    let engine = Engine::open(&database.url()).await.expect("it opens");
+    let engine = engine.job(Gated { runs: runs.clone(), gate: gate.clone() }).start().await;
+    let engine = engine.expect("it starts");
+    let id = engine.client().start_job::<Gated>(()).await.expect("it starts");
+    runs.acquire().await.expect("it is open").forget();
+    // What a crash does to a claim, which waits for no disk.
+    database.execute("update dormouse.instances set status = 'runnable', worker = null").await;
+    let claimed_again = async {
+        while engine.client().get(id).await.expect("a read").expect("it is there").status != Status::Executing
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, claimed_again).await.expect("it is claimed again");
+    gate.add_permits(2);
+    let ended = engine.client().wait_end(id, SOON).await.expect("it ends");
+    assert_eq!(ended.status, Status::Done);
+    engine.shutdown().await;
+    assert_eq!(runs.available_permits(), 0, "it ran once");
+}
+
+/// Tells that it runs, and waits until it may end.
+struct Gated {
+    runs: Arc<Semaphore>,
+    gate: Arc<Semaphore>,
+}
+
+impl Job for Gated {
+    const NAME: &'static str = "gated";
+    type Input = ();
+    type Output = ();
+
+    async fn run(&self, (): (), _: &Context) -> Result<(), BoxError> {
+        self.runs.add_permits(1);
+        self.gate.acquire().await?.forget();
+        Ok(())
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

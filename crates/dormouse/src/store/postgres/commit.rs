@@ -1,6 +1,7 @@
 //! Committing outcomes: those that run ahead in one statement, all others in another.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use serde::Serialize;
 use sqlx::postgres::PgRow;
@@ -65,8 +66,20 @@ struct Group<'a> {
 
 impl Group<'_> {
     async fn write(&mut self, commits: &[Commit]) -> Result<()> {
+        let mut left: Vec<usize> = (0..commits.len()).collect();
+        // One of each instance in a statement: it looks at all rows before it changes any.
+        while !left.is_empty() {
+            let mut ids = HashSet::with_capacity(left.len());
+            let (first, again) = left.into_iter().partition(|index| ids.insert(commits[*index].id));
+            self.write_distinct(commits, first).await?;
+            left = again;
+        }
+        Ok(())
+    }
+
+    async fn write_distinct(&mut self, commits: &[Commit], outcomes: Vec<usize>) -> Result<()> {
         let (mut ahead, mut rest): (Vec<_>, Vec<_>) =
-            (0..commits.len()).partition(|index| self.runs_ahead(&commits[*index]));
+            outcomes.into_iter().partition(|index| self.runs_ahead(&commits[*index]));
         // Rows are locked in the order of their ids, by everyone.
         ahead.sort_unstable_by_key(|index| commits[*index].id);
         if !ahead.is_empty() {
