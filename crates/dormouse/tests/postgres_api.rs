@@ -48,6 +48,14 @@ impl Machine for Till {
                         assert!(broken.is_err());
                         Outcome::next(Sale::Closed { order })
                     }
+                    // A second booking is taken back in the step itself.
+                    15 => {
+                        let mut within = tx.begin().await?;
+                        let insert = sqlx::query("insert into ledger (sale, amount) values (0, 0)");
+                        insert.execute(&mut *within).await?;
+                        within.rollback().await?;
+                        Outcome::next(Sale::Closed { order })
+                    }
                     _ => Outcome::next(Sale::Closed { order }),
                 }
             }
@@ -230,6 +238,22 @@ async fn what_a_step_writes_is_committed_with_its_outcome() {
     client.signal(id, PAID, 100).await.expect("a signal");
     assert_eq!(client.wait::<Till>(id, SOON).await.expect("it is done"), 5);
     assert_eq!(world.one::<i64>("select count(*) from ledger where sale = 5 and amount = 100").await, 1);
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_within_a_steps_own_is_a_savepoint() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let client = engine.client();
+    // Again and again, on a connection that has been used.
+    for order in 1..=3 {
+        let id = client.start::<Till>(Sale::Open { order }).await.expect("a start");
+        client.signal(id, PAID, 15).await.expect("a signal");
+        assert_eq!(client.wait::<Till>(id, SOON).await.expect("it is done"), order);
+    }
+    assert_eq!(world.one::<i64>("select count(*) from ledger where sale = 0").await, 0);
+    assert_eq!(world.one::<i64>("select count(*) from ledger where amount = 15").await, 3);
     engine.shutdown().await;
 }
 
