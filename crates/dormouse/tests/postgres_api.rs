@@ -12,6 +12,7 @@ use dormouse::prelude::*;
 use dormouse::store::postgres::PostgresStore;
 use dormouse::{Client, Engine, Error, Inserted, Json, NewSignal, Status};
 use sqlx::{Connection, PgConnection, Row};
+use tokio::sync::Semaphore;
 
 const SOON: Duration = Duration::from_secs(30);
 const PAID: Signal<u64> = Signal::named("paid");
@@ -186,6 +187,69 @@ async fn a_transaction_that_signals_and_stays_open_holds_up_nobody_else() {
     client.signal(id, PAID, 7).await.expect("a signal");
     client.wait::<Till>(id, SOON).await.expect("it is done, too");
     engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_ahead_step_or_an_end_that_cannot_be_committed_yet_holds_up_nobody_else() {
+    let world = World::new().await;
+    let (runs, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let walk = Walk { runs: runs.clone(), gate: gate.clone() };
+    let engine = Engine::on(world.store.clone()).machine(walk).start().await.expect("it starts");
+    let client = engine.client();
+    // One is to go on in place, the other to end; both while a transaction that signals them stays open.
+    let held = [Stride::Wait { then: 1 }, Stride::Wait { then: 0 }];
+    let mut conn = world.connect().await;
+    let mut tx = conn.begin().await.expect("a transaction");
+    let mut ids = Vec::new();
+    for stride in held {
+        let id = client.start::<Walk>(stride).await.expect("a start");
+        runs.acquire().await.expect("it is open").forget();
+        client.signal_in(&mut tx, id, NewSignal::new("other", Json::null())).await.expect("a signal");
+        ids.push(id);
+    }
+    gate.add_permits(2);
+    for _ in 0..20 {
+        let id = client.start::<Walk>(Stride::Go { steps: 5 }).await.expect("a start");
+        client.wait::<Walk>(id, SOON).await.expect("it is done");
+    }
+    tx.commit().await.expect("it commits");
+    for id in ids {
+        client.wait::<Walk>(id, SOON).await.expect("it is done, too");
+    }
+    engine.shutdown().await;
+}
+
+/// Walks some steps in place; the first may wait for a gate.
+struct Walk {
+    runs: Arc<Semaphore>,
+    gate: Arc<Semaphore>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Stride {
+    Wait { then: u32 },
+    Go { steps: u32 },
+}
+
+impl Machine for Walk {
+    const NAME: &'static str = "walk";
+    type State = Stride;
+    type Output = ();
+
+    async fn step(&self, state: Stride, _: &Context) -> StepResult<Self> {
+        let steps = match state {
+            Stride::Wait { then } => {
+                self.runs.add_permits(1);
+                self.gate.acquire().await?.forget();
+                then
+            }
+            Stride::Go { steps } => steps,
+        };
+        Ok(match steps {
+            0 => Outcome::done(()),
+            steps => Outcome::next(Stride::Go { steps: steps - 1 }),
+        })
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

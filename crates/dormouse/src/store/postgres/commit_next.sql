@@ -6,6 +6,8 @@ create or replace function dormouse.commit_next(
     out held bigint[], out at timestamptz
 ) language plpgsql as $$
 begin
+    -- A row that another transaction holds must not keep the others waiting.
+    perform set_config('lock_timeout', '500ms', true);
     at := dormouse.now();
     with outcome as materialized (
         select id, seq, version, step, state::json as state

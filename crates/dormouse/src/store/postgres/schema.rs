@@ -8,7 +8,7 @@ use crate::{Error, Result};
 /// One file for each schema version, in order.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_init.sql")];
 /// The functions, which are replaced as a whole by every migration.
-const FUNCTIONS: [&str; 18] = [
+const FUNCTIONS: [&str; 19] = [
     include_str!("time.sql"),
     include_str!("effects.sql"),
     include_str!("key.sql"),
@@ -19,6 +19,7 @@ const FUNCTIONS: [&str; 18] = [
     include_str!("insert.sql"),
     include_str!("claim.sql"),
     include_str!("commit_next.sql"),
+    include_str!("commit_done.sql"),
     include_str!("commit.sql"),
     include_str!("operate.sql"),
     include_str!("due.sql"),
