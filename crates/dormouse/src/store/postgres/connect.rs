@@ -42,6 +42,10 @@ struct Own {
 impl Address {
     /// Reads an address; what it asks for and cannot be had is refused here.
     pub(super) fn parse(url: &str) -> Result<Self> {
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            let url = url.split_once(':').map_or("", |(scheme, _)| scheme).to_owned();
+            return Err(Error::InvalidUrl { url, reason: "an address is postgres://user@host/database" });
+        }
         let (url, own) = take_own(url)?;
         let options = PgConnectOptions::from_str(&url).map_err(|error| Error::CannotConnect {
             reason: format!("the address is not understood: {error}"),
@@ -173,7 +177,10 @@ impl Address {
             _ => "",
         };
         let (host, port) = (self.options.get_host(), self.options.get_port());
-        Error::CannotConnect { reason: format!("{host}:{port}: {error}{hint}") }
+        // The driver adds where in its own source the server said no.
+        let told =
+            error.as_database_error().map_or_else(|| error.to_string(), |said| said.message().to_owned());
+        Error::CannotConnect { reason: format!("{host}:{port}: {told}{hint}") }
     }
 }
 
@@ -230,6 +237,17 @@ mod tests {
         assert!(matches!(mode("postgres://u@db.example.com/d?sslmode=require"), PgSslMode::Require));
         assert!(matches!(mode("postgres://u@127.0.0.1/d"), PgSslMode::Prefer));
         assert!(matches!(mode("postgres://u@localhost/d"), PgSslMode::Prefer));
+    }
+
+    #[test]
+    fn an_address_of_something_else_is_refused_without_telling_its_secrets() {
+        for url in ["mysql://u:secret@host/d", "postgres:/u:secret@d", "secret"] {
+            let refused = Address::parse(url).err().expect("it is refused").to_string();
+            assert!(
+                refused.contains("postgres://user@host/database") && !refused.contains("secret"),
+                "{refused}"
+            );
+        }
     }
 
     #[test]
