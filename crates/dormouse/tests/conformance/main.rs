@@ -46,6 +46,7 @@ macro_rules! suite {
 mod children;
 mod claims;
 mod explain;
+mod flows;
 mod groups;
 mod history;
 mod input;
