@@ -162,6 +162,10 @@ pub trait DynMachine: Send + Sync + 'static {
     fn migrates_from(&self) -> u32 {
         self.version()
     }
+    /// The queue its instances wait in unless they say otherwise.
+    fn queue(&self) -> &str {
+        "default"
+    }
     /// The names of its steps.
     fn steps(&self) -> Vec<String>;
     /// The signals it checks.

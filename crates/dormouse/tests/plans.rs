@@ -3,6 +3,9 @@
 use rusqlite::{Connection, Params, StatementStatus, named_params};
 
 const SCHEMA: &str = include_str!("../src/store/sqlite/migrations/0001_init.sql");
+const BACKLOG_AWAITING: &str = include_str!("../src/store/sqlite/backlog_awaiting.sql");
+const BACKLOG_NAMES: &str = include_str!("../src/store/sqlite/backlog_names.sql");
+const BACKLOG_OLDEST: &str = include_str!("../src/store/sqlite/backlog_oldest.sql");
 const CLAIM: &str = include_str!("../src/store/sqlite/claim.sql");
 const CLAIM_NAMESPACE: &str = include_str!("../src/store/sqlite/claim_namespace.sql");
 const CLAIM_TAKE: &str = include_str!("../src/store/sqlite/claim_take.sql");
@@ -27,6 +30,9 @@ const CROWD: u32 = 100_000;
 fn every_hot_statement_uses_its_index_and_neither_scans_nor_sorts() {
     let conn = database();
     for (sql, index) in [
+        (BACKLOG_AWAITING, "instances_awaiting"),
+        (BACKLOG_NAMES, "instances_awaiting"),
+        (BACKLOG_OLDEST, "instances_claim"),
         (CLAIM, "instances_claim"),
         (CLAIM_NAMESPACE, "instances_claim"),
         (CLAIM_CHILDREN, "instances_parent"),
@@ -129,7 +135,7 @@ fn a_crowd_costs_the_clock_the_reaper_and_the_lanes_nothing() {
     costs_the_same(&empty, &crowded, LANE_NEXT, ("default", "quiet"));
     costs_the_same(&empty, &crowded, LANE_HOLDER, ("default", "quiet", 0));
     costs_the_same(&empty, &crowded, REAP, (10, 1));
-    costs_the_same(&empty, &crowded, COLLECT, (10, 1));
+    costs_the_same(&empty, &crowded, COLLECT, (10, 1, None::<String>));
 }
 
 #[test]

@@ -29,6 +29,10 @@ impl<M: Machine> DynMachine for Typed<M> {
         M::VERSION
     }
 
+    fn queue(&self) -> &str {
+        M::QUEUE
+    }
+
     fn migrates_from(&self) -> u32 {
         M::MIGRATES_FROM
     }

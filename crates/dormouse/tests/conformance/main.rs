@@ -30,6 +30,7 @@ macro_rules! suite {
     };
 }
 
+mod access;
 mod children;
 mod claims;
 mod explain;

@@ -9,16 +9,24 @@ use crate::store::Delivery;
 use crate::{Delivered, EventKind, InstanceId, Json, NewSignal, Result, SignalId, Status, Wake};
 
 pub(super) fn deliver(tx: &mut Tx<'_>, delivery: &Delivery) -> Result<Delivered> {
-    match tx.resolve(&delivery.namespace, &delivery.target)? {
-        Some(id) => deliver_to(tx, id, &delivery.signal),
+    match tx.find(&delivery.namespace, &delivery.target)? {
+        Some(row) => deliver_into(tx, row, &delivery.signal),
         None => Ok(Delivered::NoTarget),
     }
 }
 
 pub(super) fn deliver_to(tx: &mut Tx<'_>, id: InstanceId, signal: &NewSignal) -> Result<Delivered> {
-    let Some(mut row) = tx.load(id)?.filter(|row| !row.status.is_terminal()) else {
+    match tx.load(id)? {
+        Some(row) => deliver_into(tx, row, signal),
+        None => Ok(Delivered::NoTarget),
+    }
+}
+
+fn deliver_into(tx: &mut Tx<'_>, mut row: Row, signal: &NewSignal) -> Result<Delivered> {
+    if row.status.is_terminal() {
         return Ok(Delivered::NoTarget);
-    };
+    }
+    let id = row.id;
     let (payload, dedup_key) = (signal.payload.as_str(), &signal.dedup_key);
     let stored = tx.sql(include_str!("deliver.sql"))?.execute(params![
         id.0,

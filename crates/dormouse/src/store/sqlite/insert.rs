@@ -3,6 +3,7 @@
 use rusqlite::params;
 
 use super::commit::{Park, park_on_signals};
+use super::counts::Place;
 use super::deliver::deliver_to;
 use super::tx::Tx;
 use crate::{
@@ -51,6 +52,8 @@ pub(super) fn insert(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<Paren
         return taken(tx, new);
     }
     let id = InstanceId(tx.conn().last_insert_rowid());
+    let NewInstance { namespace, queue, machine, at, .. } = new;
+    tx.counts.add(Place { namespace, queue, machine, step: &at.step, status }, 1);
     if keeps_history {
         let forked = new.forked_from.map(|(from, seq)| format!(r#"{{"forked_from":{from},"seq":{seq}}}"#));
         tx.sql(include_str!("record.sql"))?.execute(params![

@@ -13,7 +13,8 @@ use crate::{
 
 pub(super) fn get(conn: &Connection, namespace: &str, target: &Target) -> Result<Option<Instance>> {
     let Some(id) = resolve(conn, namespace, target)? else { return Ok(None) };
-    Ok(conn.prepare_cached(include_str!("get.sql"))?.query_row([id.0], instance).optional()?)
+    let found = conn.prepare_cached(include_str!("get.sql"))?.query_row([id.0], instance).optional()?;
+    Ok(found.filter(|instance| instance.namespace == namespace))
 }
 
 pub(super) fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
