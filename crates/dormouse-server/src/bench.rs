@@ -13,9 +13,6 @@ use self::report::Figures;
 /// What to measure.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Print one JSON object for each configuration instead of the table.
-    #[arg(long)]
-    json: bool,
     /// How often each configuration is measured; the median counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -28,11 +25,11 @@ pub(crate) struct Args {
 }
 
 /// Measures and prints.
-pub(crate) async fn run(args: Args) -> Result<(), BoxError> {
+pub(crate) async fn run(json: bool, args: Args) -> Result<(), BoxError> {
     let mut rounds: [Vec<Figures>; 2] = Default::default();
     for round in 1..=args.rounds.max(1) {
         for (history, figures) in [History::On, History::Off].into_iter().zip(&mut rounds) {
-            if !args.json {
+            if !json {
                 eprintln!("round {round} of {}, history {}", args.rounds.max(1), report::word(history));
             }
             let dir = tempfile::Builder::new().prefix("dormouse-bench-").tempdir_in(&args.dir)?;
@@ -40,5 +37,5 @@ pub(crate) async fn run(args: Args) -> Result<(), BoxError> {
         }
     }
     let medians = rounds.map(|rounds| Figures::median(&rounds));
-    if args.json { report::json(&medians) } else { report::table(&medians) }
+    if json { report::json(&medians) } else { report::table(&medians) }
 }
