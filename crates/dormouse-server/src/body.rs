@@ -1,28 +1,41 @@
 //! Bodies on their way in: bounded in size and depth, JSON and nothing else, with no field that nobody knows.
 
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::http::{HeaderMap, header};
-use serde::de::DeserializeOwned;
+use futures_util::TryStreamExt as _;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 use crate::problem::{Cause, Problem};
 
 /// Objects and arrays that may be inside each other.
 pub(crate) const DEPTH_MAX: usize = 64;
 
+/// What is read and thrown away of a body that is too large, so that its sender gets to hear why.
+const DISCARDED_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// Reads a body up to a limit.
 pub(crate) async fn read(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Vec<u8>, Problem> {
-    let too_large =
-        || Problem::new(Cause::TooLarge, format!("the body is over {bytes_max} bytes; send less at a time"));
-    let announced =
-        headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|bytes| bytes > bytes_max) {
-        return Err(too_large());
+    let mut stream = body.into_data_stream();
+    let (mut kept, mut total) = (Vec::new(), 0);
+    let broke_off = |_| Problem::invalid("the body broke off");
+    while let Some(bytes) = stream.try_next().await.map_err(broke_off)? {
+        total += bytes.len();
+        if total <= bytes_max {
+            kept.extend_from_slice(&bytes);
+        } else if total > bytes_max + DISCARDED_BYTES_MAX {
+            break;
+        }
     }
-    let bytes = to_bytes(body, bytes_max).await.map_err(|_| too_large())?;
-    if !bytes.is_empty() {
+    if total > bytes_max {
+        let told = format!("the body is over {bytes_max} bytes; send less at a time");
+        return Err(Problem::new(Cause::TooLarge, told));
+    }
+    if !kept.is_empty() {
         check_type(headers)?;
     }
-    Ok(bytes.into())
+    Ok(kept)
 }
 
 /// A page of another site can send forms and plain text without asking, but not this type.
@@ -44,16 +57,33 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let text = if bytes.is_empty() { b"{}" } else { bytes };
     let text = std::str::from_utf8(text).map_err(|_| Problem::invalid("the body is not UTF-8"))?;
     check_depth(text)?;
+    decode_object(text).map_err(|told| Problem::invalid(format!("the body cannot be read: {told}")))
+}
+
+/// An object within a body. A bare field would also take an array, member by member.
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        decode_object(text.get()).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// Says what is wrong, and where.
+fn decode_object<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    if serde_json::from_str::<&RawValue>(text).is_ok() && !text.trim_start().starts_with('{') {
+        return Err("it is not an object".to_owned());
+    }
     serde_json::from_str(text).map_err(|plain| {
         // Only a failure is worth the cost of tracking the path.
         let deserializer = &mut serde_json::Deserializer::from_str(text);
-        let told = match serde_path_to_error::deserialize::<_, T>(deserializer) {
+        match serde_path_to_error::deserialize::<_, T>(deserializer) {
             Err(error) if error.path().iter().next().is_some() => {
                 format!("at `{}`: {}", error.path(), error.inner())
             }
             _ => plain.to_string(),
-        };
-        Problem::invalid(format!("the body cannot be read: {told}"))
+        }
     })
 }
 

@@ -15,6 +15,7 @@ mod run;
 mod signal;
 mod watch;
 
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -270,7 +271,10 @@ impl Globals {
         }
         let filter = tracing_subscriber::EnvFilter::try_from_default_env()
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-        let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_writer(std::io::stderr);
         // A program may have set up a log of its own before.
         let _ = match self.log {
             Some(Log::Json) => subscriber.json().try_init(),

@@ -58,6 +58,7 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
     }
     if let Needs::Scope(scope) = route.needs {
         operation["security"] = json!([{ "api_key": [] }, {}]);
+        operation["x-dormouse-scope"] = json!(scope.as_str());
         operation["description"] =
             json!(format!("Needs an API key of scope `{scope}`, where keys are asked for."));
     }

@@ -1,9 +1,10 @@
 //! What went wrong, as RFC 9457 wants it told: a stable `type` for each cause, and a sentence.
 
-use axum::body::Body;
+use axum::body::Body as ResponseBody;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use dormouse::Error;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// A refusal or a fault, on its way to the caller.
 #[derive(Clone, Debug)]
@@ -110,18 +111,20 @@ impl Problem {
         self
     }
 
-    pub(crate) fn body(&self) -> Value {
+    fn body(&self) -> String {
         let Self { cause, detail, members } = self;
-        let mut body = json!({
-            "type": format!("{TYPE_PREFIX}{}", cause.word()), "title": cause.title(),
-            "status": cause.status().as_u16(), "detail": detail,
-        });
-        body.as_object_mut().expect("it was just made").extend(members.clone());
-        body
+        let body = Body {
+            cause: format!("{TYPE_PREFIX}{}", cause.word()),
+            title: cause.title(),
+            status: cause.status().as_u16(),
+            detail,
+            members,
+        };
+        serde_json::to_string(&body).expect("text and numbers can be written")
     }
 
-    pub(crate) fn into_response(self) -> Response<Body> {
-        let mut response = Response::new(Body::from(self.body().to_string()));
+    pub(crate) fn into_response(self) -> Response<ResponseBody> {
+        let mut response = Response::new(ResponseBody::from(self.body()));
         *response.status_mut() = self.cause.status();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -136,6 +139,18 @@ impl Problem {
         }
         response
     }
+}
+
+/// A problem as it is written, in the order in which people read it.
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(rename = "type")]
+    cause: String,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    #[serde(flatten)]
+    members: &'a Map<String, Value>,
 }
 
 /// What the library says is told as it is, unless it could tell of the inside: SQL, paths, the system.

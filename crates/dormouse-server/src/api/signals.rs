@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::start::check_batch;
+use crate::body::Object;
 use crate::problem::Problem;
 use crate::route::{Answer, Call, Nothing, parse_target};
 
@@ -71,8 +72,8 @@ pub(super) async fn one(call: Call<Nothing, SignalBody>) -> Result<Answer<Delive
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "NewSignals")]
 pub(super) struct BatchBody {
-    #[schemars(length(max = 1000))]
-    signals: Vec<Addressed>,
+    #[schemars(with = "Vec<Addressed>", length(max = 1000))]
+    signals: Vec<Object<Addressed>>,
 }
 
 /// A signal and whom it is for.
@@ -107,7 +108,7 @@ pub(super) struct BatchView {
 pub(super) async fn many(call: Call<Nothing, BatchBody>) -> Result<Answer<BatchView>, Problem> {
     check_batch(call.body.signals.len())?;
     let mut batch: Vec<(Target, NewSignal)> = Vec::with_capacity(call.body.signals.len());
-    for Addressed { target, name, payload, dedup_key } in call.body.signals {
+    for Object(Addressed { target, name, payload, dedup_key }) in call.body.signals {
         let target = match target {
             TargetBody::Id(id) => Target::Id(InstanceId(id)),
             TargetBody::Text(text) => parse_target(&text)?,

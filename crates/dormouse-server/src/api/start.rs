@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::signals::{DeliveredView, SignalBody};
+use crate::body::Object;
 use crate::problem::{Cause, Problem};
 use crate::route::{Answer, Call, Nothing};
 use crate::span;
@@ -47,7 +48,8 @@ pub(super) struct StartBody {
     history: Option<bool>,
     /// Signals for its inbox; if its key is taken, the holder gets them.
     #[serde(default)]
-    signals: Vec<SignalBody>,
+    #[schemars(with = "Vec<SignalBody>")]
+    signals: Vec<Object<SignalBody>>,
 }
 
 /// When a key counts as taken.
@@ -107,8 +109,8 @@ pub(super) async fn one(call: Call<Nothing, StartBody>) -> Result<Answer<Started
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "NewInstances")]
 pub(super) struct BatchBody {
-    #[schemars(length(max = 1000))]
-    instances: Vec<StartBody>,
+    #[schemars(with = "Vec<StartBody>", length(max = 1000))]
+    instances: Vec<Object<StartBody>>,
 }
 
 /// What became of each entry, in order.
@@ -121,7 +123,7 @@ pub(super) struct BatchView {
 pub(super) async fn many(call: Call<Nothing, BatchBody>) -> Result<Answer<BatchView>, Problem> {
     check_batch(call.body.instances.len())?;
     let mut batch = Vec::with_capacity(call.body.instances.len());
-    for (index, body) in call.body.instances.into_iter().enumerate() {
+    for (index, Object(body)) in call.body.instances.into_iter().enumerate() {
         let in_place =
             |problem: Problem| Problem { detail: format!("entry {index}: {}", problem.detail), ..problem };
         batch.push(body.into_new(&call.client).await.map_err(in_place)?);
@@ -181,7 +183,7 @@ impl StartBody {
         new.lane = self.lane;
         new.start_at = start_at;
         new.history = self.history.map(|on| if on { History::On } else { History::Off });
-        new.signals = self.signals.into_iter().map(SignalBody::into_new).collect();
+        new.signals = self.signals.into_iter().map(|signal| signal.0.into_new()).collect();
         new.key_scope = match self.key_scope {
             None | Some(KeyScopeBody::Named(NamedScope::Live)) => KeyScope::Live,
             Some(KeyScopeBody::Named(NamedScope::Always)) => KeyScope::Always,

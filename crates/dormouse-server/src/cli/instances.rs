@@ -167,17 +167,46 @@ pub(super) fn print_page(page: &Value) {
     }
 }
 
+/// What there is to tell of an instance, in the order in which people ask.
+const MEMBERS: [&str; 26] = [
+    "id",
+    "key",
+    "machine",
+    "version",
+    "namespace",
+    "status",
+    "step",
+    "awaits",
+    "wake_at",
+    "attempt",
+    "last_error",
+    "paused",
+    "cancel_requested",
+    "queue",
+    "priority",
+    "lane",
+    "lane_blocked",
+    "inbox",
+    "barrier",
+    "parent",
+    "worker",
+    "seq",
+    "created_at",
+    "changed_at",
+    "ended_at",
+    "state",
+];
+
 pub(super) async fn get(conn: &Conn, output: Output, args: &One) -> Result<(), Failure> {
     let instance = conn.get(&instance_path(&args.instance)).await?;
     output.show(&instance, |instance| {
-        let members = instance.as_object().expect("an instance is an object");
-        let set = members
-            .iter()
-            .filter(|(_, value)| !value.is_null() && **value != json!([]) && **value != json!(false));
-        for (name, value) in set {
-            let shown = match value {
-                Value::String(text) => inert(text),
-                Value::Object(_) => serde_json::to_string_pretty(value).unwrap_or_default(),
+        for name in MEMBERS.into_iter().chain(["output"]) {
+            let shown = match &instance[name] {
+                Value::Null | Value::Bool(false) => continue,
+                Value::Array(items) if items.is_empty() => continue,
+                document if matches!(name, "state" | "output") => {
+                    serde_json::to_string_pretty(document).unwrap_or_default()
+                }
                 _ => text(instance, name),
             };
             line(&format!("{name:<17}{shown}"));
