@@ -162,7 +162,7 @@ pub(super) async fn gc(conn: &Conn, output: Output, args: Gc) -> Result<(), Fail
     }
     output.progress_is_over();
     output.show(&json!({ "instances": gone }), |_| {
-        line(&format!("{gone} instances removed, each with its history"))
+        line(&format!("{gone} instances removed, each with its history"));
     });
     Ok(())
 }

@@ -152,7 +152,7 @@ pub(crate) fn encode(text: &str) -> String {
     for byte in text.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b':' => {
-                encoded.push(byte as char)
+                encoded.push(byte as char);
             }
             _ => encoded.push_str(&format!("%{byte:02X}")),
         }

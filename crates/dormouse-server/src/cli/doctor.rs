@@ -99,7 +99,7 @@ fn clock(about: &Value) -> Finding {
     let read = |member: &str| text(about, member).parse::<Timestamp>().ok();
     let off =
         [read("now"), read("server_now")].into_iter().flatten().map(|at| Timestamp::now().duration_since(at));
-    let off = off.map(|off| off.unsigned_abs()).max().unwrap_or_default();
+    let off = off.map(dormouse::jiff::SignedDuration::unsigned_abs).max().unwrap_or_default();
     if off <= CLOCK_OFF_MAX {
         return fine("clock", "the store's, the server's and this one agree");
     }

@@ -15,7 +15,7 @@ Exit codes:
   3  there is no such instance, API key or event
   4  refused: it cannot be done as things are, or as it was asked for
   5  no access: an API key is missing, unknown, or of too small a scope
-  6  not reachable, or not able to answer just now
+  6  the database or the server cannot be opened or reached, or cannot answer just now
   7  `doctor` found something to repair; `result --wait`: it has not ended";
 
 /// Why a command did not do what it was asked to.

@@ -100,23 +100,38 @@ pub(super) fn audit(conn: &Connection, filter: &AuditFilter) -> Result<Vec<Audit
 
 pub(super) fn admit(tx: &mut Tx<'_>, request: &Repeatable) -> Result<Admission> {
     let Repeatable { namespace, key, fingerprint, .. } = request;
-    let known: Option<([u8; 32], i64, Option<u16>, Option<String>)> = tx
+    let known = tx
         .sql("select fingerprint, at, status, body from answers where namespace = ?1 and key = ?2")?
-        .query_row((namespace, key), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+        .query_row((namespace, key), Known::read)
         .optional()?;
-    if let Some((known, at, status, body)) = known {
-        let age = tx.now().duration_since(timestamp(at));
+    if let Some(Known { fingerprint: known, at, answer }) = known {
+        let age = tx.now().duration_since(at);
         let is_over = |after: Duration| age >= SignedDuration::try_from(after).unwrap_or(SignedDuration::MAX);
-        let is_forgotten = is_over(request.kept_for) || (status.is_none() && is_over(request.given_up_after));
-        match (status, body) {
+        let is_forgotten = is_over(request.kept_for) || (answer.is_none() && is_over(request.given_up_after));
+        match answer {
             _ if is_forgotten => {}
             _ if known != *fingerprint => return Ok(Admission::Different),
-            (Some(status), Some(body)) => return Ok(Admission::Answered(Answer { status, body })),
-            _ => return Ok(Admission::UnderWay),
+            Some(answer) => return Ok(Admission::Answered(answer)),
+            None => return Ok(Admission::UnderWay),
         }
     }
     tx.sql(include_str!("answer_admit.sql"))?.execute(params![namespace, key, fingerprint, tx.now_us()])?;
     Ok(Admission::New)
+}
+
+/// What is kept of a request; no answer means that it is under way.
+struct Known {
+    fingerprint: [u8; 32],
+    at: Timestamp,
+    answer: Option<Answer>,
+}
+
+impl Known {
+    fn read(row: &SqlRow<'_>) -> rusqlite::Result<Self> {
+        let (status, body): (Option<u16>, Option<String>) = (row.get(2)?, row.get(3)?);
+        let answer = status.zip(body).map(|(status, body)| Answer { status, body });
+        Ok(Self { fingerprint: row.get(0)?, at: timestamp(row.get(1)?), answer })
+    }
 }
 
 /// Keeps the answer of a request that was admitted; without one, it may be sent again as if it were new.
