@@ -206,3 +206,20 @@ impl Problem {
         Self::new(cause, told)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_is_in_the_guide_with_its_status() {
+        let page = include_str!("../../../docs/guide/http-api.md");
+        for cause in Cause::ALL {
+            let row = page
+                .lines()
+                .find(|line| line.starts_with('|') && line.contains(&format!("`{}`", cause.word())));
+            let row = row.unwrap_or_else(|| panic!("{} is not there", cause.word()));
+            assert!(row.contains(cause.status().as_str()), "{row}");
+        }
+    }
+}

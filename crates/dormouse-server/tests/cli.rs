@@ -279,3 +279,41 @@ fn a_server_that_is_told_to_stop_drains_and_exits_0() {
     assert!(killed.success());
     assert_eq!(server.process.wait().expect("its end").code(), Some(0));
 }
+
+/// The commands of a page are tried as they stand there, in a fresh folder.
+#[test]
+#[cfg(unix)]
+fn the_tour_of_the_guide_works_as_it_is_written() {
+    let page = include_str!("../../../docs/guide/cli.md");
+    let tour = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a tour");
+    let dir = TempDir::new().expect("a directory");
+    let binary = Path::new(env!("CARGO_BIN_EXE_dormouse"));
+    let path = format!(
+        "{}:{}",
+        binary.parent().expect("a folder").display(),
+        std::env::var("PATH").expect("a path")
+    );
+    for line in tour.lines() {
+        let output = Command::new("sh")
+            .args(["-c", line])
+            .current_dir(dir.path())
+            .env("PATH", &path)
+            .output()
+            .expect("a run");
+        let told = String::from_utf8_lossy(&output.stderr);
+        // `result` of what was cancelled is there; `doctor` finds nothing in a database where nothing waits.
+        assert!(output.status.success(), "{line}\n{told}");
+    }
+}
+
+#[test]
+fn the_exit_codes_of_the_guide_are_those_of_the_help() {
+    let page = include_str!("../../../docs/guide/cli.md");
+    let help = String::from_utf8(dormouse().arg("--help").output().expect("help").stdout).expect("text");
+    let codes =
+        help.split("Exit codes:").nth(1).expect("exit codes").lines().filter(|line| !line.trim().is_empty());
+    for line in codes {
+        let (code, meaning) = line.trim().split_once("  ").expect("a code and its meaning");
+        assert!(page.contains(&format!("| {code} | {meaning} |")), "{line}");
+    }
+}

@@ -87,4 +87,10 @@ mod guide {
     mod observability {}
     #[doc = include_str!("../../../docs/guide/embedding.md")]
     mod embedding {}
+    #[doc = include_str!("../../../docs/guide/cli.md")]
+    mod cli {}
+    #[doc = include_str!("../../../docs/guide/http-api.md")]
+    mod http_api {}
+    #[doc = include_str!("../../../docs/guide/security.md")]
+    mod security {}
 }
