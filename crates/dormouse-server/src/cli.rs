@@ -16,14 +16,13 @@ mod signal;
 mod watch;
 
 use std::io::IsTerminal as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use dormouse::store::Store;
-use dormouse::store::sqlite::SqliteStore;
-use dormouse::{Engine, EngineBuilder};
+use dormouse::{Client, Engine, EngineBuilder};
 
 use self::conn::Conn;
 pub use self::failure::{EXIT_CODES, Failure};
@@ -223,11 +222,28 @@ pub async fn run(
 }
 
 impl Globals {
-    /// The path of the database, of one that is named or of the usual one.
-    pub fn db_path(&self) -> std::path::PathBuf {
-        let url = self.db.as_deref().unwrap_or("dormouse.db");
-        let path = url.strip_prefix("sqlite:").unwrap_or(url);
-        path.strip_prefix("//").unwrap_or(path).into()
+    /// The address of the database: what is named, or the usual file.
+    fn url(&self) -> String {
+        match self.db.as_deref().unwrap_or("dormouse.db") {
+            url if url.starts_with("sqlite:") || url.contains("://") => url.to_owned(),
+            path => format!("sqlite:{path}"),
+        }
+    }
+
+    /// The database for people to read: an address without its password.
+    pub fn shown(&self) -> String {
+        let url = self.url();
+        match (url.split_once("://"), url.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+            _ => url.strip_prefix("sqlite:").map_or_else(|| url.clone(), str::to_owned),
+        }
+    }
+
+    /// The path of the database, if it is a file.
+    pub fn db_path(&self) -> Option<PathBuf> {
+        let url = self.url();
+        let path = url.strip_prefix("sqlite:").filter(|path| *path != ":memory:")?;
+        Some(path.strip_prefix("//").unwrap_or(path).into())
     }
 
     /// Opens the database, making it if there is none.
@@ -235,14 +251,7 @@ impl Globals {
         if self.server.is_some() {
             return Err(Failure::usage("this needs the database itself: use --db instead of --server"));
         }
-        if let Some((scheme, _)) = self.db.as_deref().and_then(|url| url.split_once("://"))
-            && scheme != "sqlite"
-        {
-            return Err(Failure::usage(format!(
-                "--db: only SQLite is known, not {scheme}: write sqlite:file.db"
-            )));
-        }
-        Ok(Arc::new(SqliteStore::open(self.db_path()).await?))
+        Ok(Client::open(&self.url()).await?.store().clone())
     }
 
     async fn connect(&self, machines: &Machines) -> Result<Conn, Failure> {
@@ -252,8 +261,7 @@ impl Globals {
             let api_key = std::env::var("DORMOUSE_API_KEY").ok().filter(|key| !key.is_empty());
             return Ok(Conn::There { server, api_key, namespace: self.namespace.clone() });
         }
-        let path = self.db_path();
-        if !path.exists() {
+        if let Some(path) = self.db_path().filter(|path| !path.exists()) {
             let told =
                 format!("there is no database {}: `migrate` makes one, `--db` names another", path.display());
             return Err(Failure::unreachable(told));

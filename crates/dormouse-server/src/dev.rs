@@ -27,9 +27,9 @@ pub(crate) async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
     let access = access_at(&client, args.bind, None, &[]).await?;
     let shop = Shopkeeper::open(client, args.orders).await?;
     let server = Server::new(shop.client()).access(access).exporter(exporter);
-    let db = globals.db_path();
+    let db = globals.shown();
     let served = listen(server, args.bind, &mut stop, |address| {
-        println!("An order shop runs on {}. Its API is at\n\n    http://{address}\n", db.display());
+        println!("An order shop runs on {db}. Its API is at\n\n    http://{address}\n");
         println!("See who waits for an approval, approve one, and watch the shop:\n");
         println!("    curl 'http://{address}/v1/waiting?signal=approval'");
         println!("    curl -H 'Content-Type: application/json' -d '{{\"name\":\"approval\",\"payload\":{{\"granted\":true}}}}' \\");

@@ -2,16 +2,29 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use dormouse::{BoxError, Client};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Access, Server, Stop};
 
 /// How long requests may go on after a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(10);
+/// Whoever takes longer to say what they want, or says nothing for so long, is hung up on.
+const HEADERS_WITHIN: Duration = Duration::from_secs(30);
+/// Connections at a time; more wait to be taken.
+const CONNECTIONS_MAX: usize = 16 * 1024;
+/// How long to wait when the system has no room for another connection.
+const FULL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until asked to stop, and then lets the requests under way end. A second request to stop ends it at once.
 ///
@@ -28,24 +41,47 @@ pub async fn listen(
     let stopping = CancellationToken::new();
     let router = server.stopping(stopping.clone()).router();
     ready(listener.local_addr()?);
-    let serving = axum::serve(listener, router).with_graceful_shutdown(stopping.clone().cancelled_owned());
-    let mut serving = tokio::spawn(serving.into_future());
+    let connections = GracefulShutdown::new();
     tokio::select! {
-        ended = &mut serving => return ended.map_err(io::Error::other)?,
+        () = accept(&listener, &router, &connections) => {}
         () = stop.requested() => {}
     }
+    drop(listener);
     stopping.cancel();
     tokio::select! {
-        ended = &mut serving => ended.map_err(io::Error::other)?,
+        () = connections.shutdown() => {}
         () = tokio::time::sleep(DRAIN) => {
             tracing::warn!("the drain time is over: requests that are still under way are cut off");
-            serving.abort();
-            Ok(())
         }
-        () = stop.requested() => {
-            serving.abort();
-            Ok(())
-        }
+        () = stop.requested() => {}
+    }
+    Ok(())
+}
+
+/// Takes connections for as long as it is polled.
+async fn accept(listener: &TcpListener, router: &Router, connections: &GracefulShutdown) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN);
+    loop {
+        let place = places.clone().acquire_owned().await.expect("places are never closed");
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // A caller that hung up at once, or no room for another open file: both pass.
+                tracing::debug!(%error, "a connection could not be taken");
+                tokio::time::sleep(FULL_PAUSE).await;
+                continue;
+            }
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let connection = connections.watch(http.serve_connection(TokioIo::new(stream), service));
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection broke off");
+            }
+            drop(place);
+        });
     }
 }
 

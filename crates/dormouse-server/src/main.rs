@@ -39,7 +39,10 @@ async fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
     let ended = match command {
         Command::Dev(args) => dev::run(&globals, args).await.map(done),
-        Command::Demo(args) => demo::run(globals.db_path(), args).await.map(done).map_err(Failure::from),
+        Command::Demo(args) => {
+            let db = globals.db_path().unwrap_or_else(|| "dormouse.db".into());
+            demo::run(db, args).await.map(done).map_err(Failure::from)
+        }
         Command::Bench(args) => bench::run(globals.json, args).await.map(done).map_err(Failure::from),
         // The plain binary has no machines: it serves any database, and leaves the work to the program it belongs to.
         Command::Any(command) => cli::run(&globals, command, Arc::new(|engine| engine), Cli::command).await,

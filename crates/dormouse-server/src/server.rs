@@ -155,6 +155,9 @@ impl App {
         let headers = response.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        // Should a browser ever show an answer as a page, that page can do nothing.
+        let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+        headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(policy);
         let status = response.status().as_u16();
         tracing::debug!(method = %route.method, route = route.path, status, "answered");
         metrics::histogram!("dormouse_http_seconds", "method" => route.method.to_string(), "route" => route.path,

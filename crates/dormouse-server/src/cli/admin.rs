@@ -13,14 +13,14 @@ const GC_ROWS: usize = 5_000;
 
 pub(super) async fn migrate(globals: &Globals, output: Output) -> Result<ExitCode, Failure> {
     let about = globals.open().await?.about().await?;
-    let path = globals.db_path();
-    let value = json!({ "db": path, "schema_found": about.schema_found, "schema": about.schema });
+    let db = globals.shown();
+    let value = json!({ "db": db, "schema_found": about.schema_found, "schema": about.schema });
     output.show(&value, |_| {
         let (found, now) = (about.schema_found, about.schema);
         line(&match found {
-            0 => format!("made {} with schema version {now}", path.display()),
-            _ if found == now => format!("{} has schema version {now}: nothing to do", path.display()),
-            _ => format!("{} went from schema version {found} to {now}", path.display()),
+            0 => format!("made {db} with schema version {now}"),
+            _ if found == now => format!("{db} has schema version {now}: nothing to do"),
+            _ => format!("{db} went from schema version {found} to {now}"),
         });
     });
     Ok(ExitCode::SUCCESS)

@@ -44,7 +44,7 @@ pub(super) async fn serve(globals: &Globals, args: Serve, machines: Machines) ->
     };
     let served = listen(server, args.bind, &mut stop, |address| {
         let machines = if runs { "with this program's machines" } else { "without machines" };
-        tracing::info!(%address, db = %globals.db_path().display(), "serving http://{address}, {machines}");
+        tracing::info!(%address, db = globals.shown(), "serving http://{address}, {machines}");
     });
     let served = served.await;
     shut_down(engine, &mut stop).await;
@@ -61,7 +61,7 @@ pub(super) async fn worker(globals: &Globals, machines: Machines) -> Result<Exit
         return Err(Failure::new(4, told));
     }
     let engine = builder.start().await?;
-    tracing::info!(db = %globals.db_path().display(), "working");
+    tracing::info!(db = globals.shown(), "working");
     stop.requested().await;
     shut_down(Some(engine), &mut stop).await;
     Ok(ExitCode::SUCCESS)
