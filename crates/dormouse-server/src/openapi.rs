@@ -1,12 +1,12 @@
 //! The OpenAPI document, made from the table of routes and the handlers' own types.
 
+use schemars::Schema;
 use schemars::generate::SchemaSettings;
-use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::api;
 use crate::problem::{Cause, TYPE_PREFIX};
-use crate::route::{Described, Needs, Route};
+use crate::route::{Described, Needs, Route, Schemas};
 
 /// The document, of OpenAPI 3.1.
 pub(crate) fn document() -> Value {
@@ -14,13 +14,23 @@ pub(crate) fn document() -> Value {
         settings.definitions_path = "/components/schemas".into();
         settings.meta_schema = None;
     });
-    let mut schemas = settings.into_generator();
+    let mut schemas = Schemas {
+        incoming: settings.clone().for_deserialize().into_generator(),
+        outgoing: settings.for_serialize().into_generator(),
+    };
     let mut paths = Map::new();
     for route in api::table() {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         path[route.method.as_str().to_lowercase()] = operation(&route, &mut schemas);
     }
-    let mut components = schemas.take_definitions(true);
+    let mut components = schemas.incoming.take_definitions(true);
+    for (name, schema) in schemas.outgoing.take_definitions(true) {
+        let other = components.insert(name.clone(), schema.clone());
+        assert!(
+            other.is_none_or(|other| other == schema),
+            "{name} is not the same both ways: give it two names"
+        );
+    }
     components.insert("Problem".to_owned(), problem_schema());
     json!({
         "openapi": "3.1.0",
@@ -39,7 +49,7 @@ pub(crate) fn document() -> Value {
     })
 }
 
-fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
+fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     let Described { query, body, answer, media } = (route.describe)(schemas);
     let mut parameters: Vec<Value> = path_names(route.path).map(path_parameter).collect();
     parameters.extend(query_parameters(&query));
@@ -118,9 +128,20 @@ fn query_parameters(query: &Schema) -> Vec<Value> {
         .map(|(name, schema)| {
             let mut schema = schema.clone();
             let told = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+            without_null(&mut schema);
             json!({ "name": name, "in": "query", "schema": schema, "description": told.unwrap_or_default() })
         })
         .collect()
+}
+
+/// A parameter is left out or has a value; in a query, there is no null.
+fn without_null(schema: &mut Value) {
+    if let Some(types) = schema.get_mut("type").and_then(Value::as_array_mut) {
+        types.retain(|name| name != "null");
+    }
+    if let Some(choices) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {
+        choices.retain(|choice| choice["type"] != "null");
+    }
 }
 
 fn problem_schema() -> Value {

@@ -139,7 +139,7 @@ pub(crate) struct Route {
     /// Whether its answer may be kept for a repeated request.
     pub(crate) is_repeatable: bool,
     pub(crate) summary: &'static str,
-    pub(crate) describe: fn(&mut SchemaGenerator) -> Described,
+    pub(crate) describe: fn(&mut Schemas) -> Described,
     run: Box<dyn Fn(Undecoded) -> Running + Send + Sync>,
 }
 
@@ -149,6 +149,12 @@ pub(crate) struct Described {
     pub(crate) body: Option<Schema>,
     pub(crate) answer: Option<Schema>,
     pub(crate) media: &'static str,
+}
+
+/// What comes in may leave out what goes out always has, so the two have schemas of their own.
+pub(crate) struct Schemas {
+    pub(crate) incoming: SchemaGenerator,
+    pub(crate) outgoing: SchemaGenerator,
 }
 
 /// A request that may be done, its query and body still text.
@@ -180,9 +186,9 @@ impl Route {
             is_repeatable: false,
             summary,
             describe: |schemas| Described {
-                query: Q::json_schema(schemas),
+                query: Q::json_schema(&mut schemas.incoming),
                 body: None,
-                answer: A::schema(schemas),
+                answer: A::schema(&mut schemas.outgoing),
                 media: A::MEDIA,
             },
             run: Box::new(move |request| Box::pin(run(request, handler))),
@@ -210,9 +216,9 @@ impl Route {
             is_repeatable: true,
             summary,
             describe: |schemas| Described {
-                query: Nothing::json_schema(schemas),
-                body: Some(schemas.subschema_for::<B>()),
-                answer: A::schema(schemas),
+                query: Nothing::json_schema(&mut schemas.incoming),
+                body: Some(schemas.incoming.subschema_for::<B>()),
+                answer: A::schema(&mut schemas.outgoing),
                 media: A::MEDIA,
             },
             run: Box::new(move |request| Box::pin(run(request, handler))),
