@@ -1,6 +1,6 @@
 //! The command line: the same commands over a database that is opened here and over a server far away.
 //!
-//! [`main`](crate::main) is the whole of it for a program with machines of its own. A program that has further
+//! [`main`] is the whole of it for a program with machines of its own. A program that has further
 //! commands flattens [`Globals`] and [`Command`] into its own.
 
 mod admin;

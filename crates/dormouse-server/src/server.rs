@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{OriginalUri, RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, Response, header};
 use axum::routing::{MethodFilter, on};
@@ -108,12 +109,18 @@ impl Server {
         for route in api::table() {
             let method = MethodFilter::try_from(route.method.clone()).expect("a plain method");
             let (path, route, app) = (route.path, Arc::new(route), app.clone());
-            let handler = move |params: RawPathParams, OriginalUri(full): OriginalUri, request: Request| {
+            let handler = move |params: PathParams, OriginalUri(full): OriginalUri, request: Request| {
                 let (route, app) = (route.clone(), app.clone());
-                let path = params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-                let last_event_id = text_of(request.headers(), "last-event-id");
-                let parts = Parts { path, full_path: full.path().to_owned(), last_event_id };
-                async move { app.respond(route, parts, request).await }
+                async move {
+                    let Ok(params) = params else {
+                        return Problem::invalid("the path holds what is not UTF-8").into_response();
+                    };
+                    let path =
+                        params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+                    let last_event_id = text_of(request.headers(), "last-event-id");
+                    let parts = Parts { path, full_path: full.path().to_owned(), last_event_id };
+                    app.respond(route, parts, request).await
+                }
             };
             router = router.route(path, on(method, handler));
         }
@@ -128,6 +135,8 @@ impl Server {
             .layer(CompressionLayer::new())
     }
 }
+
+type PathParams = Result<RawPathParams, RawPathParamsRejection>;
 
 /// What the handlers share.
 pub(crate) struct App {

@@ -1,5 +1,6 @@
 //! What machines ask: whether it lives, whether it can work, what it counts, what it can do.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -70,6 +71,7 @@ impl Reply for Text {
     }
 }
 
-pub(super) async fn openapi(_call: Call) -> Result<Answer<serde_json::Value>, Problem> {
-    Answer::ok(openapi::document())
+pub(super) async fn openapi(_call: Call) -> Result<Answer<&'static serde_json::Value>, Problem> {
+    static DOCUMENT: LazyLock<serde_json::Value> = LazyLock::new(openapi::document);
+    Answer::ok(&*DOCUMENT)
 }

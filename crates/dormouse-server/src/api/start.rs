@@ -1,5 +1,7 @@
 //! Starting instances.
 
+use std::collections::HashMap;
+
 use dormouse::jiff::Timestamp;
 use dormouse::{At, Client, Delivered, History, Inserted, Json, KeyScope, NewInstance, When};
 use schemars::JsonSchema;
@@ -85,7 +87,7 @@ pub(super) struct StartedView {
 
 pub(super) async fn one(call: Call<Nothing, StartBody>) -> Result<Answer<StartedView>, Problem> {
     let (key, has_signals) = (call.body.key.clone(), !call.body.signals.is_empty());
-    let new = call.body.into_new(&call.client).await?;
+    let new = call.body.into_new(&call.client, &mut Versions::default()).await?;
     let inserted = call.client.start_many([new]).await?.pop().expect("one instance, one answer");
     match inserted {
         Inserted::New(id) => {
@@ -123,10 +125,11 @@ pub(super) struct BatchView {
 pub(super) async fn many(call: Call<Nothing, BatchBody>) -> Result<Answer<BatchView>, Problem> {
     check_batch(call.body.instances.len())?;
     let mut batch = Vec::with_capacity(call.body.instances.len());
+    let mut versions = Versions::default();
     for (index, Object(body)) in call.body.instances.into_iter().enumerate() {
         let in_place =
             |problem: Problem| Problem { detail: format!("entry {index}: {}", problem.detail), ..problem };
-        batch.push(body.into_new(&call.client).await.map_err(in_place)?);
+        batch.push(body.into_new(&call.client, &mut versions).await.map_err(in_place)?);
     }
     let results = call.client.start_many(batch).await?.into_iter().map(StartedView::of).collect();
     Answer::ok(BatchView { results })
@@ -153,13 +156,13 @@ impl StartedView {
 }
 
 impl StartBody {
-    async fn into_new(self, client: &Client) -> Result<NewInstance, Problem> {
+    async fn into_new(self, client: &Client, versions: &mut Versions) -> Result<NewInstance, Problem> {
         let start_at = self.start_at()?;
         let definition = newest(client, &self.machine, self.version);
         let version = match (self.version, &definition) {
             (Some(version), _) => version,
             (None, Some(definition)) => definition.version,
-            (None, None) => newest_that_runs(client, &self.machine).await?.unwrap_or(1),
+            (None, None) => versions.newest(client, &self.machine).await?,
         };
         let steps = definition.as_ref().map(|definition| &definition.steps[..]).unwrap_or_default();
         let step = match (self.step, steps) {
@@ -217,9 +220,22 @@ fn newest(client: &Client, machine: &str, version: Option<u32>) -> Option<Defini
     Some(Definition { version: newest.version(), steps: newest.steps(), queue: newest.queue().to_owned() })
 }
 
-/// The newest version that some worker runs, for a machine that is not registered here.
-async fn newest_that_runs(client: &Client, machine: &str) -> Result<Option<u32>, Problem> {
-    let workers = client.stats().await?.workers;
-    let runs = workers.iter().flat_map(|worker| &worker.machines).filter(|(name, _)| name == machine);
-    Ok(runs.map(|(_, version)| *version).max())
+/// The newest versions that workers run, for machines that are not registered here: asked for once.
+#[derive(Default)]
+struct Versions(Option<HashMap<String, u32>>);
+
+impl Versions {
+    async fn newest(&mut self, client: &Client, machine: &str) -> Result<u32, Problem> {
+        if self.0.is_none() {
+            let mut newest = HashMap::new();
+            for (name, version) in
+                client.stats().await?.workers.into_iter().flat_map(|worker| worker.machines)
+            {
+                let known = newest.entry(name).or_insert(version);
+                *known = version.max(*known);
+            }
+            self.0 = Some(newest);
+        }
+        Ok(self.0.as_ref().and_then(|newest| newest.get(machine)).copied().unwrap_or(1))
+    }
 }

@@ -151,7 +151,7 @@ async fn a_state_over_the_limit_is_refused(database: Database) {
 
 async fn an_instance_that_cannot_be_named_is_refused(database: Database) {
     let site = database.open().await;
-    for name in ["x", "1.5", "99999999999999999999", "1%00", "-", "key"] {
+    for name in ["x", "1.5", "99999999999999999999", "1%00", "-", "key", "%ff", "key:%c3%28"] {
         site.get(&format!("/v1/instances/{name}")).await.expect_problem(400, "invalid-request");
         site.post(&format!("/v1/instances/{name}/cancel"), json!({}))
             .await
