@@ -112,12 +112,15 @@ fn path_names(path: &str) -> impl Iterator<Item = &str> {
 }
 
 fn path_parameter(name: &str) -> Value {
-    let told = match name {
-        "instance" => "Its id, or `key:` and its key.",
-        "queue" => "The queue's name.",
-        _ => "The key's public part.",
+    let (schema, told) = match name {
+        "instance" => (
+            json!({ "type": "string", "pattern": "^(-?[0-9]{1,18}|key:.+)$" }),
+            "Its id, or `key:` and its key.",
+        ),
+        "queue" => (json!({ "type": "string", "minLength": 1, "maxLength": 255 }), "The queue's name."),
+        _ => (json!({ "type": "string" }), "The key's public part."),
     };
-    json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" }, "description": told })
+    json!({ "name": name, "in": "path", "required": true, "schema": schema, "description": told })
 }
 
 /// A query's fields are parameters of their own.

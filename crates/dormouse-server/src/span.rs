@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// What is read, for the API's description.
+pub(crate) const SPAN_PATTERN: &str = r"^([0-9]+(ms|s|m|h|d))+$";
+
 /// Reads a span; the error says what would be read.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let refuse = || {

@@ -10,7 +10,7 @@ use crate::access::make_key;
 use crate::cursor::{self, List};
 use crate::problem::{Cause, Problem};
 use crate::route::{Answer, Call, Nothing};
-use crate::span;
+use crate::span::{self, SPAN_PATTERN};
 use crate::view::{ApiKeyView, AuditView, Page};
 
 const LABEL_CHARS_MAX: usize = 100;
@@ -21,9 +21,11 @@ const LABEL_CHARS_MAX: usize = 100;
 #[schemars(rename = "NewApiKey")]
 pub(super) struct NewKeyBody {
     /// Whose it is, in words: told in the audit log.
+    #[schemars(length(min = 1, max = 100))]
     label: String,
     scope: ScopeWord,
     /// How long it opens anything, such as `90d`; for ever unless set.
+    #[schemars(extend("pattern" = SPAN_PATTERN))]
     expires_in: Option<String>,
 }
 
@@ -98,6 +100,7 @@ pub(super) struct AuditQuery {
     /// The `next` of the page before.
     cursor: Option<String>,
     /// At most this many (50 unless set, up to 500).
+    #[schemars(range(min = 1, max = 500))]
     limit: Option<usize>,
 }
 
@@ -121,6 +124,7 @@ pub(super) async fn audit(call: Call<AuditQuery>) -> Result<Answer<Page<AuditVie
 #[schemars(rename = "Collect")]
 pub(super) struct GcBody {
     /// Instances that ended longer ago than this, such as `30d`.
+    #[schemars(extend("pattern" = SPAN_PATTERN))]
     ended_for: String,
     /// About this many at most, so that the answer comes soon (all of them unless set).
     limit: Option<usize>,

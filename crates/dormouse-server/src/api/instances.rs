@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::cursor::{self, List};
 use crate::problem::Problem;
 use crate::route::{Answer, Call};
-use crate::span;
+use crate::span::{self, SPAN_PATTERN};
 use crate::view::{EventView, InboxView, InstanceSummary, InstanceView, Page, StatusWord};
 
 const LIMIT: usize = 50;
@@ -39,6 +39,7 @@ pub(super) struct ListQuery {
     /// The `next` of the page before.
     cursor: Option<String>,
     /// At most this many (50 unless set, up to 500).
+    #[schemars(range(min = 1, max = 500))]
     limit: Option<usize>,
 }
 
@@ -90,6 +91,7 @@ pub(super) struct PageQuery {
     /// The `next` of the page before.
     cursor: Option<String>,
     /// At most this many (50 unless set, up to 500).
+    #[schemars(range(min = 1, max = 500))]
     limit: Option<usize>,
 }
 
@@ -102,6 +104,7 @@ pub(super) struct HistoryQuery {
     /// The `next` of the page before.
     cursor: Option<String>,
     /// At most this many (50 unless set, up to 500).
+    #[schemars(range(min = 1, max = 500))]
     limit: Option<usize>,
 }
 
@@ -149,6 +152,7 @@ pub(super) async fn children(call: Call<PageQuery>) -> Result<Answer<Page<Instan
 #[serde(deny_unknown_fields)]
 pub(super) struct ResultQuery {
     /// How long to wait for its end, such as `30s`; up to `60s`.
+    #[schemars(extend("pattern" = SPAN_PATTERN))]
     wait: Option<String>,
 }
 

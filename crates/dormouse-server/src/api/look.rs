@@ -23,6 +23,7 @@ pub(super) struct WaitingQuery {
     /// The `next` of the page before.
     cursor: Option<String>,
     /// At most this many (50 unless set, up to 500).
+    #[schemars(range(min = 1, max = 500))]
     limit: Option<usize>,
 }
 

@@ -14,6 +14,7 @@ use crate::route::{Answer, Call, Nothing, parse_target};
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "NewSignal")]
 pub(super) struct SignalBody {
+    #[schemars(length(min = 1, max = 255))]
     name: String,
     #[serde(default = "Json::null")]
     #[schemars(with = "serde_json::Value")]
@@ -82,6 +83,7 @@ pub(super) struct BatchBody {
 #[schemars(rename = "AddressedSignal")]
 struct Addressed {
     target: TargetBody,
+    #[schemars(length(min = 1, max = 255))]
     name: String,
     #[serde(default = "Json::null")]
     #[schemars(with = "serde_json::Value")]

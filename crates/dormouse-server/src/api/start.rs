@@ -11,7 +11,7 @@ use super::signals::{DeliveredView, SignalBody};
 use crate::body::Object;
 use crate::problem::{Cause, Problem};
 use crate::route::{Answer, Call, Nothing};
-use crate::span;
+use crate::span::{self, SPAN_PATTERN};
 use crate::view::StatusWord;
 
 /// Entries of one batch.
@@ -23,6 +23,7 @@ pub(super) const BATCH_MAX: usize = 1_000;
 #[schemars(rename = "NewInstance")]
 pub(super) struct StartBody {
     /// The machine's name.
+    #[schemars(length(min = 1, max = 255))]
     machine: String,
     /// The version of its code; the newest known one unless set.
     version: Option<u32>,
@@ -45,6 +46,7 @@ pub(super) struct StartBody {
     /// When it may first run.
     start_at: Option<Timestamp>,
     /// How long from now it may first run, such as `5m`.
+    #[schemars(extend("pattern" = SPAN_PATTERN))]
     start_in: Option<String>,
     /// Whether its transitions are recorded.
     history: Option<bool>,
