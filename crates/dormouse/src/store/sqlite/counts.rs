@@ -19,9 +19,10 @@ pub(super) struct Place<'a> {
 }
 
 /// What was gained and lost. The places of one group are few, so they are found by looking at each.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Counts(Vec<Moved>);
 
+#[derive(Clone)]
 struct Moved {
     namespace: String,
     queue: String,
