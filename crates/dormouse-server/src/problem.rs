@@ -86,6 +86,8 @@ causes! {
     InvalidState => "invalid-state", UNPROCESSABLE_ENTITY;
     /// The payload is not what the machine accepts for this signal.
     PayloadRefused => "payload-refused", UNPROCESSABLE_ENTITY;
+    /// A document or a text holds the character U+0000, which this database cannot store.
+    HoldsNul => "holds-nul", UNPROCESSABLE_ENTITY;
     /// Something failed here.
     Internal => "internal", INTERNAL_SERVER_ERROR;
     /// The database is busy, or the server is stopping.
@@ -161,6 +163,7 @@ impl From<Error> for Problem {
         match error {
             Error::InvalidName { .. } => problem(Cause::InvalidName),
             Error::TooLarge { .. } => problem(Cause::TooLarge),
+            Error::HoldsNul { .. } => problem(Cause::HoldsNul),
             Error::InvalidJson { .. } | Error::Decode { .. } => problem(Cause::InvalidRequest),
             Error::InvalidState(_) | Error::InvalidOutcome(_) => problem(Cause::InvalidState),
             Error::KeyTaken { holder, .. } => problem(Cause::KeyTaken).with("holder", holder.0),
@@ -173,7 +176,7 @@ impl From<Error> for Problem {
             }
             Error::Busy(_) => Self::hidden(
                 Cause::Unavailable,
-                "the database is locked by another process; send the request again",
+                "the database cannot take this now; send the request again, with an Idempotency-Key if it must not be done twice",
                 &told,
             ),
             Error::Closed => Self::hidden(Cause::Unavailable, "the server is stopping", &told),
@@ -182,6 +185,18 @@ impl From<Error> for Problem {
                 "the disk of the database is full: nothing was written; send the request again when there is room",
                 &told,
             ),
+            Error::CannotConnect { .. } => Self::hidden(
+                Cause::Unavailable,
+                "the database cannot be reached; send the request again",
+                &told,
+            ),
+            Error::OlderSchema { .. } | Error::NewerSchema { .. } => Self::hidden(
+                Cause::Unavailable,
+                "the database is of another version than this server: who runs it has to migrate one of them",
+                &told,
+            ),
+            // The others are for who writes or starts a program: no request leads to them, unless something is broken.
+            // `OwnWrites` and `WrongStore` are among them: a step's own writes are its engine's business.
             _ => Self::hidden(
                 Cause::Internal,
                 "nothing of the request was kept; the server's log tells more",

@@ -4,6 +4,8 @@ mod operate;
 mod signal;
 mod start;
 mod view;
+#[cfg(feature = "postgres")]
+mod within;
 
 use std::sync::Arc;
 

@@ -71,12 +71,27 @@ impl Clock for VirtualClock {
     }
 }
 
+/// As far ahead as anything is armed: the last full second there is.
+const END_OF_TIME_S: i64 = 253_402_207_200;
+
 /// `at + duration`, held at the end of time instead of overflowing.
 pub(crate) fn later(at: Timestamp, duration: Duration) -> Timestamp {
-    SignedDuration::try_from(duration)
-        .ok()
-        .and_then(|duration| at.checked_add(duration).ok())
-        .unwrap_or(Timestamp::MAX)
+    let later = SignedDuration::try_from(duration).ok().and_then(|duration| at.checked_add(duration).ok());
+    storable(later.unwrap_or(Timestamp::MAX))
+}
+
+/// Longer than any delay that ends before time does.
+const DELAY_US_MAX: i64 = 8_000 * 365 * 86_400 * 1_000_000;
+
+/// A duration in microseconds, as every store keeps it.
+pub(crate) fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX).min(DELAY_US_MAX)
+}
+
+/// A moment as every store can keep it: in microseconds, between 1970 and the end of time.
+fn storable(at: Timestamp) -> Timestamp {
+    let us = at.as_microsecond().clamp(0, END_OF_TIME_S * 1_000_000);
+    Timestamp::from_microsecond(us).expect("it is between two moments")
 }
 
 /// A moment that is given outright, or counted from the store's present.
@@ -92,7 +107,7 @@ impl When {
     /// The moment meant, seen from `now`.
     pub(crate) fn moment(self, now: Timestamp) -> Timestamp {
         match self {
-            Self::At(at) => at,
+            Self::At(at) => storable(at),
             Self::In(duration) => later(now, duration),
         }
     }

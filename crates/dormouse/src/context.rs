@@ -1,11 +1,17 @@
 //! What a step knows about the instance it runs for.
 
+use std::fmt;
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::{InboxSignal, InstanceId, Json, Result, Signal, SignalId, Status, Wake};
+use crate::store::sqlite::{self, OwnWrites};
+use crate::store::{Rider, Store};
+use crate::{BoxError, Error, InboxSignal, InstanceId, Json, Result, Signal, SignalId, Status, Wake};
 
 /// What a step is handed besides its state.
 #[derive(Clone, Debug)]
@@ -21,6 +27,30 @@ pub struct Context {
     pub(crate) children: Vec<ChildView>,
     pub(crate) now: Timestamp,
     pub(crate) cancel: CancellationToken,
+    pub(crate) own: Arc<Own>,
+}
+
+/// A step's own writes, gathered for the commit of its outcome.
+pub(crate) struct Own {
+    store: Arc<dyn Store>,
+    rider: Mutex<Option<Rider>>,
+}
+
+impl Own {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, rider: Mutex::new(None) }
+    }
+
+    /// Takes what the step gathered, for its commit or to let go of it.
+    pub(crate) fn take(&self) -> Option<Rider> {
+        self.rider.try_lock().expect("a step that is over writes no more").take()
+    }
+}
+
+impl fmt::Debug for Own {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Own")
+    }
 }
 
 /// A child as its parent sees it.
@@ -124,6 +154,41 @@ impl Context {
     /// Resolves when someone asks to cancel the instance.
     pub async fn cancelled(&self) {
         self.cancel.cancelled().await;
+    }
+
+    /// The transaction that will commit this step's outcome, to write the step's own tables with: both are committed,
+    /// or neither. It is opened by the first call; a step that does not ask pays nothing.
+    ///
+    /// On PostgreSQL. On SQLite, which has one writer, use [`Context::in_commit`].
+    #[cfg(feature = "postgres")]
+    pub async fn transaction(&self) -> Result<crate::store::postgres::StepTransaction<'_>> {
+        let mut rider = self.own.rider.lock().await;
+        if rider.is_none() {
+            *rider = Some(self.own.store.begin().await?);
+        }
+        crate::store::postgres::StepTransaction::of(rider)
+    }
+
+    /// Runs a closure inside the commit of this step's outcome, to write the step's own tables: both are committed, or
+    /// neither. An error from it is a failure of the step. It may be run more than once, but is committed once; every
+    /// other write waits while it runs, so it should only write.
+    ///
+    /// On SQLite. On PostgreSQL, use [`Context::transaction`].
+    pub fn in_commit<F>(&self, write: F) -> Result<()>
+    where
+        F: Fn(&sqlite::Connection) -> Result<(), BoxError> + Send + 'static,
+    {
+        let refuse = || Error::WrongStore {
+            asked_for: "writer that runs closures inside its commits",
+            instead: "on PostgreSQL, write with `cx.transaction`",
+        };
+        if !self.own.store.runs_closures() {
+            return Err(refuse());
+        }
+        let mut rider = self.own.rider.try_lock().map_err(|_| refuse())?;
+        let own = rider.get_or_insert_with(|| Rider::new(OwnWrites::new()));
+        own.get_mut::<OwnWrites>().ok_or_else(refuse)?.push(Box::new(write));
+        Ok(())
     }
 
     /// Becomes the context of the next step, on the same claim.

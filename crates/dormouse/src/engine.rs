@@ -237,5 +237,6 @@ fn registration(config: &Config, registry: &Registry) -> NewWorker {
         lease: config.lease,
         queues: config.queues.iter().map(|(name, _)| name.clone()).collect(),
         machines: registry.runs(),
+        definitions: registry.definitions(config.history),
     }
 }

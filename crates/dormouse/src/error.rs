@@ -38,6 +38,14 @@ pub enum Error {
         /// The limit in force.
         limit_bytes: usize,
     },
+    /// A document with the character U+0000 in a text or in a name of it, which PostgreSQL cannot process.
+    #[error(
+        "the {what} holds the character U+0000, which cannot be stored: leave it out, or send bytes as base64"
+    )]
+    HoldsNul {
+        /// Which kind of document.
+        what: &'static str,
+    },
     /// A value that cannot become JSON, or text that is not JSON.
     #[error("the {what} is not valid JSON: {source}")]
     InvalidJson {
@@ -115,6 +123,17 @@ pub enum Error {
         /// What would be needed.
         reason: &'static str,
     },
+    /// What a step wrote with its commit was refused; neither is committed.
+    #[error("the step's own writes failed: {0}")]
+    OwnWrites(#[source] BoxError),
+    /// A way to write with the commit that the store in use does not have.
+    #[error("this store has no {asked_for}: {instead}")]
+    WrongStore {
+        /// What was asked for.
+        asked_for: &'static str,
+        /// What to use.
+        instead: &'static str,
+    },
     /// The instance waited for ended without an output.
     #[error("instance {id} is {status}: {}", .error.as_deref().unwrap_or("no reason given"))]
     Ended {
@@ -181,6 +200,22 @@ pub enum Error {
         /// The newest one known here.
         known: i64,
     },
+    /// A database server that cannot be reached as its address says.
+    #[error("cannot connect to {reason}")]
+    CannotConnect {
+        /// The host, never the password, and what went wrong.
+        reason: String,
+    },
+    /// A database without this version's schema, or with another build's functions.
+    #[error(
+        "the database has schema version {found} and this dormouse needs {known} with its own functions: run `dormouse migrate`, or call `PostgresStore::migrate`; nothing was changed"
+    )]
+    OlderSchema {
+        /// The schema version in the database; 0 if there is none.
+        found: u32,
+        /// The one needed.
+        known: u32,
+    },
     /// A linked SQLite with a known corruption bug.
     #[error(
         "the linked SQLite {found} can corrupt a WAL database (its WAL-reset bug was fixed in 3.51.3): build with rusqlite's `bundled` feature, or link 3.51.3 or newer"
@@ -189,8 +224,9 @@ pub enum Error {
         /// The version linked.
         found: String,
     },
-    /// The database was locked by another process for longer than the busy timeout; try again.
-    #[error("the database stayed locked by another process: {0}")]
+    /// The database cannot take this now, as it is locked, read-only, slow or out of reach; try again. A write
+    /// whose answer was lost may have happened.
+    #[error("the database cannot take this now: {0}")]
     Busy(String),
     /// The disk is full; nothing of the write was kept.
     #[error("the disk is full, nothing was written: {0}")]

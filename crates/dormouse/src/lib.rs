@@ -87,6 +87,15 @@ mod guide {
     mod observability {}
     #[doc = include_str!("../../../docs/guide/embedding.md")]
     mod embedding {}
+    #[doc = include_str!("../../../docs/guide/choosing-a-store.md")]
+    mod choosing_a_store {}
+    #[doc = include_str!("../../../docs/guide/postgres.md")]
+    mod postgres {}
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("../../../docs/guide/your-own-transaction.md")]
+    mod your_own_transaction {}
+    #[doc = include_str!("../../../docs/guide/from-sql.md")]
+    mod from_sql {}
     #[doc = include_str!("../../../docs/guide/cli.md")]
     mod cli {}
     #[doc = include_str!("../../../docs/guide/http-api.md")]

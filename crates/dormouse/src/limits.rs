@@ -1,5 +1,7 @@
 //! What is checked at the door: names that can be addressed, documents that fit.
 
+use std::borrow::Cow;
+
 use crate::{Error, Json, Result};
 
 /// The longest key, name, queue, lane or namespace, in bytes.
@@ -21,14 +23,31 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Refuses a document over the limit.
+    /// Refuses a document over the limit, or one that only some stores could keep.
     pub(crate) fn check_document(&self, what: &'static str, json: &Json) -> Result<()> {
         let bytes = json.as_str().len();
         if bytes > self.document_bytes_max {
             return Err(Error::TooLarge { what, bytes, limit_bytes: self.document_bytes_max });
         }
+        if holds_nul(json.as_str()) {
+            return Err(Error::HoldsNul { what });
+        }
         Ok(())
     }
+}
+
+/// Whether a text or a name in a JSON document holds U+0000, which JSON can only write as an escape.
+fn holds_nul(json: &str) -> bool {
+    json.match_indices(r"\u0000").any(|(at, _)| {
+        // After an odd number of backslashes, this one is itself escaped, and what follows are plain letters.
+        let before = json[..at].bytes().rev().take_while(|byte| *byte == b'\\').count();
+        before % 2 == 0
+    })
+}
+
+/// The text of an error as every store can keep it. It comes from code that fails, so it is mended, not refused.
+pub(crate) fn storable(error: &str) -> Cow<'_, str> {
+    if error.contains('\0') { error.replace('\0', "\u{FFFD}").into() } else { error.into() }
 }
 
 /// Refuses a name that is empty, too long, or holds control characters.
@@ -43,4 +62,19 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<()> {
         return Ok(());
     };
     Err(Error::InvalidName { what, value: name.chars().take(64).collect(), reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_escape_that_is_not_escaped_is_nul() {
+        for nul in [r#""\u0000""#, r#"{"a\u0000b":1}"#, r#""\\\u0000""#, r#"["\\u0000","\u0000"]"#] {
+            assert!(holds_nul(nul), "{nul}");
+        }
+        for text in [r#""\\u0000""#, r#""\\\\u0000""#, r#""\\\\\\u0000 \u0001""#, r#""u0000""#, "null"] {
+            assert!(!holds_nul(text), "{text}");
+        }
+    }
 }

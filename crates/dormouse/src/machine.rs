@@ -162,12 +162,16 @@ pub trait DynMachine: Send + Sync + 'static {
     fn migrates_from(&self) -> u32 {
         self.version()
     }
-    /// The queue its instances wait in unless they say otherwise.
+    /// The names of its steps.
+    fn steps(&self) -> Vec<String>;
+    /// The queue its instances wait in, unless said otherwise.
     fn queue(&self) -> &str {
         "default"
     }
-    /// The names of its steps.
-    fn steps(&self) -> Vec<String>;
+    /// Whether its transitions are recorded; `None` is the engine's choice.
+    fn history(&self) -> Option<History> {
+        None
+    }
     /// The signals it checks.
     fn accepts(&self) -> Vec<Accepts> {
         Vec::new()

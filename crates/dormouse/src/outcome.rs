@@ -215,6 +215,14 @@ pub struct Spawn {
 }
 
 impl Transition {
+    /// Where a `next` leads.
+    pub(crate) fn next(&self) -> Option<&At> {
+        match self {
+            Self::Next { at } => Some(at),
+            _ => None,
+        }
+    }
+
     /// The place it leads to, unless it ends.
     pub fn at(&self) -> Option<&At> {
         match self {

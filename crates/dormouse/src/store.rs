@@ -3,10 +3,13 @@
 //! A store owns atomicity. Each write is one transaction: all of it or nothing. What may be lost after
 //! the commit (pokes) comes back as [`Effects`], data that the caller applies.
 
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod sqlite;
 
 mod access;
 mod query;
+mod rider;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -15,12 +18,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 pub use self::access::{
     AWAITING_MAX, About, Admission, Answer, ApiKey, Audit, AuditFilter, Awaited, Backlog, Change, Changes,
     NewApiKey, NewAudit, QueueDepth, Repeatable, Scope,
 };
 pub use self::query::{Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
+pub use self::rider::Rider;
 use crate::poke::Hub;
 use crate::{
     At, ChildView, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, NewSignal,
@@ -53,8 +58,26 @@ pub trait Store: Send + Sync + 'static {
     /// Takes runnable rows for a worker, by priority, then time.
     fn claim(&self, claim: Claim) -> Reply<'_, Written<Vec<Claimed>>>;
 
-    /// Commits outcomes, each guarded by worker and `seq`, with a receipt each.
+    /// How many groups of outcomes it is worth committing at a time.
+    fn groups_max(&self) -> usize {
+        1
+    }
+
+    /// Commits outcomes, each guarded by worker and `seq`, with a receipt each. If two are of one instance, the first
+    /// makes the second stale.
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>>;
+
+    /// Opens a transaction for a step's own writes, where a store can keep one open beside its others.
+    fn begin(&self) -> Reply<'_, Rider>;
+
+    /// Whether [`Store::commit_with`] takes closures that it runs inside the commit, as one writer can.
+    fn runs_closures(&self) -> bool {
+        false
+    }
+
+    /// Commits one outcome together with its step's own writes. If those fail it is [`crate::Error::OwnWrites`]; after
+    /// any other error neither is committed, and the claim stays.
+    fn commit_with(&self, worker: WorkerId, commit: Commit, rider: Rider) -> Reply<'_, Written<Receipt>>;
 
     /// Wakes up to `rows_max` rows whose moment has come.
     fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>>;
@@ -67,6 +90,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Ends a worker's lease, so that what it still holds can be reaped at once.
     fn deregister(&self, worker: WorkerId) -> Reply<'_, ()>;
+
+    /// Gives back these of a worker's claims, which it turns out nobody runs; says how many.
+    fn release(&self, worker: WorkerId, instances: Vec<InstanceId>) -> Reply<'_, Written<usize>>;
 
     /// Takes back up to `rows_max` claims of workers whose lease is over.
     fn reap(&self, rows_max: usize) -> Reply<'_, Written<usize>>;
@@ -146,7 +172,10 @@ pub trait Store: Send + Sync + 'static {
 
 /// Opens a store by its address.
 pub(crate) async fn open(url: &str) -> Result<Arc<dyn Store>> {
-    let refuse = |reason| Err(crate::Error::InvalidUrl { url: url.to_owned(), reason });
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        return open_postgres(url).await;
+    }
+    let refuse = |reason| Err(crate::Error::InvalidUrl { url: without_password(url), reason });
     match url.strip_prefix("sqlite:") {
         Some("") => refuse("a file is missing: write sqlite:path/to/file.db"),
         Some(":memory:") => Ok(Arc::new(sqlite::SqliteStore::in_memory(Arc::new(crate::SystemClock))?)),
@@ -157,8 +186,30 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Store>> {
             let path = path.strip_prefix("//").unwrap_or(path);
             Ok(Arc::new(sqlite::SqliteStore::open(path).await?))
         }
-        None => refuse("only sqlite:path/to/file.db and sqlite::memory: are known"),
+        None => {
+            refuse("only sqlite:path/to/file.db, sqlite::memory: and postgres://user@host/database are known")
+        }
     }
+}
+
+/// An address as it may be shown: who signs in, and with what, is between a scheme and an `@`.
+fn without_password(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, place))) => format!("{scheme}://…@{place}"),
+        _ => url.to_owned(),
+    }
+}
+
+#[cfg(feature = "postgres")]
+async fn open_postgres(url: &str) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(postgres::PostgresStore::connect(url).await?))
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn open_postgres(_url: &str) -> Result<Arc<dyn Store>> {
+    let reason = "the PostgreSQL store is not built in: turn on the feature `postgres` of dormouse";
+    // An address may hold a password.
+    Err(crate::Error::InvalidUrl { url: "postgres://…".to_owned(), reason })
 }
 
 /// A write's answer, and what it made possible.
@@ -197,6 +248,15 @@ impl Effects {
     /// Notes a moment that was armed.
     pub fn arm(&mut self, at: Timestamp) {
         self.wake_at = Some(self.wake_at.map_or(at, |armed| armed.min(at)));
+    }
+
+    /// Adds another write's.
+    pub fn merge(&mut self, other: Self) {
+        let Self { queues, wake_at, ended, cancel } = other;
+        self.queues.extend(queues);
+        wake_at.into_iter().for_each(|at| self.arm(at));
+        self.ended.extend(ended);
+        self.cancel.extend(cancel);
     }
 
     /// Notes that a row in this queue can run.
@@ -321,6 +381,8 @@ pub enum Receipt {
     Cancelled,
     /// The claim was lost before: nothing changed.
     Stale,
+    /// Another transaction holds the row: nothing changed, commit it again in a moment.
+    Busy,
 }
 
 /// What a sweep of the clock did.
@@ -347,6 +409,23 @@ pub struct NewWorker {
     pub queues: Vec<String>,
     /// The machines and versions it runs.
     pub machines: Vec<(String, u32)>,
+    /// Those machines as its code declares them.
+    pub definitions: Vec<Definition>,
+}
+
+/// A machine as its code declares it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Definition {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: u32,
+    /// Its steps; an instance starts at the first, unless said otherwise.
+    pub steps: Vec<String>,
+    /// The queue its instances wait in, unless said otherwise.
+    pub queue: String,
+    /// Whether its transitions are recorded.
+    pub keeps_history: bool,
 }
 
 /// What a heartbeat found.
@@ -356,6 +435,8 @@ pub enum Lease {
     Held {
         /// Executing instances that someone wants cancelled.
         cancel: Vec<InstanceId>,
+        /// Everything it holds, as the store sees it.
+        holds: Vec<InstanceId>,
     },
     /// It is over: nothing this worker holds is its own any more.
     Lost,

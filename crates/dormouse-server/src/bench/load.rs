@@ -1,14 +1,13 @@
 //! The loads: each on the same engine and file, one after the other.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dormouse::prelude::*;
-use dormouse::store::Filter;
-use dormouse::store::sqlite::{SqliteStore, raw_steps_per_s};
-use dormouse::{Client, Engine, History, Inserted, InstanceId, Status};
+use dormouse::store::{Filter, Store};
+use dormouse::{Client, Engine, History, Inserted, InstanceId, NewSignal, Status, Target};
 
+use super::bed::Place;
 use super::report::{Figures, word};
 
 /// Steps that may run at a time.
@@ -120,11 +119,10 @@ impl Machine for Parent {
 }
 
 /// Runs every load once; `less` divides their size.
-pub(super) async fn measure(dir: &Path, history: History, less: u64) -> Result<Figures, BoxError> {
-    let raw_path = dir.join("raw.db");
-    let raw_limit_steps_per_s =
-        tokio::task::spawn_blocking(move || raw_steps_per_s(&raw_path, 200_000 / less)).await??;
-    let store = Arc::new(SqliteStore::open(dir.join("bench.db")).await?);
+pub(super) async fn measure(place: &Place, history: History, less: u64) -> Result<Figures, BoxError> {
+    let raw_limit_steps_per_s = place.raw_steps_per_s(200_000 / less).await?;
+    let bed = place.bed("bench.db").await?;
+    let store = bed.store.clone();
     let start = || {
         Engine::on(store.clone())
             .machine(Chain)
@@ -142,13 +140,16 @@ pub(super) async fn measure(dir: &Path, history: History, less: u64) -> Result<F
     let chain_steps_per_s = chain(&client, 1000, 20).await?;
     let (signal_p50_ms, signal_p99_ms) = round_trips(&client, 1000 / less).await?;
     let signal_storm_per_s = storm(&client, 5000).await?;
+    let signal_batches_per_s = signal_batches(&client, 20_000 / less).await?;
     let fanout_1000_ms = fan_out(&client).await?;
     let (timer_late_p50_ms, timer_late_p99_ms) = timers(&client, 100_000 / less, 200).await?;
+    drop(client);
     engine.shutdown().await;
+    drop(store);
+    let (_, fsyncs) = bed.strip().await?;
 
-    let parked_path = dir.join("parked.db");
-    let parked_store = Arc::new(SqliteStore::open(&parked_path).await?);
-    let engine = Engine::on(parked_store.clone())
+    let bed = place.bed("parked.db").await?;
+    let engine = Engine::on(bed.store.clone())
         .machine(Sleeper)
         .queue("default", PLACES)
         .history(history)
@@ -159,12 +160,10 @@ pub(super) async fn measure(dir: &Path, history: History, less: u64) -> Result<F
     park(&engine.client(), parked).await?;
     let parked_rss_bytes = rss_bytes().saturating_sub(rss_before) as f64 / parked as f64;
     let parked_cpu_percent = idle_cpu_percent().await;
-    let parked_fsyncs = parked_store.fsyncs();
     engine.shutdown().await;
-    drop(parked_store);
-    let parked_bytes = file_bytes(&parked_path) as f64 / parked as f64;
+    let (parked_bytes, _) = bed.strip().await?;
     Ok(Figures {
-        store: "sqlite",
+        store: place.store_name(),
         history: word(history),
         jobs_inserted_per_s,
         jobs_drained_per_s,
@@ -172,20 +171,21 @@ pub(super) async fn measure(dir: &Path, history: History, less: u64) -> Result<F
         signal_p50_ms,
         signal_p99_ms,
         signal_storm_per_s,
+        signal_batches_per_s,
         fanout_1000_ms,
         timer_late_p50_ms,
         timer_late_p99_ms,
-        parked_bytes,
+        parked_bytes: parked_bytes as f64 / parked as f64,
         parked_rss_bytes,
         parked_cpu_percent,
-        fsyncs: store.fsyncs() + parked_fsyncs,
+        fsyncs,
         raw_limit_steps_per_s,
     })
 }
 
 /// Inserts jobs in batches while nothing runs, then starts an engine and drains them.
 async fn jobs<S, E>(
-    store: &Arc<SqliteStore>,
+    store: &Arc<dyn Store>,
     history: History,
     count: u64,
     start: S,
@@ -259,6 +259,32 @@ async fn storm(client: &Client, count: u64) -> Result<f64, BoxError> {
         caller.await??;
     }
     until_all_ended(client, last).await?;
+    Ok(count as f64 / started.elapsed().as_secs_f64())
+}
+
+/// Signals parked instances in batches of 256, some under way at a time, until all are done.
+async fn signal_batches(client: &Client, count: u64) -> Result<f64, BoxError> {
+    let new = (0..count).map(|order| NewInstance::of::<Sleeper>(Sleeping::Start { order })).collect();
+    let ids = insert_all(client, new).await?;
+    for id in &ids {
+        until_parked(client, *id).await?;
+    }
+    let started = Instant::now();
+    let mut batches = tokio::task::JoinSet::new();
+    for batch in ids.chunks(BATCH) {
+        if batches.len() == 4 {
+            batches.join_next().await.expect("one is under way")??;
+        }
+        let (client, batch) = (client.clone(), batch.to_vec());
+        batches.spawn(async move {
+            let signal = NewSignal::of(GO, &1)?;
+            client.signal_many(batch.into_iter().map(|id| (Target::Id(id), signal.clone()))).await
+        });
+    }
+    while let Some(sent) = batches.join_next().await {
+        sent??;
+    }
+    until_all_ended(client, *ids.last().expect("at least one")).await?;
     Ok(count as f64 / started.elapsed().as_secs_f64())
 }
 
@@ -356,8 +382,4 @@ async fn idle_cpu_percent() -> f64 {
     let (before, watched) = (ticks(), Duration::from_secs(3));
     tokio::time::sleep(watched).await;
     (ticks() - before) as f64 / watched.as_secs_f64()
-}
-
-fn file_bytes(path: &Path) -> u64 {
-    std::fs::metadata(path).map_or(0, |file| file.len())
 }

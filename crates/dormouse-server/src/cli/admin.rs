@@ -1,30 +1,13 @@
-//! Databases, API keys, the audit log, collection.
-
-use std::process::ExitCode;
+//! API keys, the audit log, collection.
 
 use serde_json::{Value, json};
 
+use super::Failure;
 use super::conn::{Conn, encode, with_query};
 use super::output::{Output, age, items, line, short, table, text};
-use super::{Failure, Globals};
 
 /// What a `gc` removes in one request, so that it can tell how far it is.
 const GC_ROWS: usize = 5_000;
-
-pub(super) async fn migrate(globals: &Globals, output: Output) -> Result<ExitCode, Failure> {
-    let about = globals.open().await?.about().await?;
-    let db = globals.shown();
-    let value = json!({ "db": db, "schema_found": about.schema_found, "schema": about.schema });
-    output.show(&value, |_| {
-        let (found, now) = (about.schema_found, about.schema);
-        line(&match found {
-            0 => format!("made {db} with schema version {now}"),
-            _ if found == now => format!("{db} has schema version {now}: nothing to do"),
-            _ => format!("{db} went from schema version {found} to {now}"),
-        });
-    });
-    Ok(ExitCode::SUCCESS)
-}
 
 /// What to do with API keys.
 #[derive(Debug, clap::Subcommand)]

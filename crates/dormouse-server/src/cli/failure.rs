@@ -85,6 +85,8 @@ impl<E: Into<BoxError>> From<E> for Failure {
                 dormouse::Error::CannotOpen { .. }
                 | dormouse::Error::NotDormouse { .. }
                 | dormouse::Error::NewerSchema { .. }
+                | dormouse::Error::OlderSchema { .. }
+                | dormouse::Error::CannotConnect { .. }
                 | dormouse::Error::Busy(_),
             ) => 6,
             Some(dormouse::Error::InvalidUrl { .. }) => 2,

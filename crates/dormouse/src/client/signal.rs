@@ -42,9 +42,7 @@ impl Client {
         let mut batch = Vec::new();
         for (target, signal) in signals {
             signal.check(&self.limits)?;
-            if let Target::Key(key) = &target {
-                check_name("key", key)?;
-            }
+            check_target(&target)?;
             self.check_payload(&target, &signal).await?;
             batch.push(Delivery { namespace: self.namespace.to_string(), target, signal });
         }
@@ -55,9 +53,7 @@ impl Client {
 
     async fn deliver_one(&self, target: Target, signal: NewSignal) -> Result<Delivered> {
         signal.check(&self.limits)?;
-        if let Target::Key(key) = &target {
-            check_name("key", key)?;
-        }
+        check_target(&target)?;
         self.check_payload(&target, &signal).await?;
         let delivery = Delivery { namespace: self.namespace.to_string(), target: target.clone(), signal };
         let delivered = self.applied(self.store.deliver(vec![delivery]).await?);
@@ -82,6 +78,13 @@ impl Client {
             ),
             None => Ok(()),
         }
+    }
+}
+
+pub(super) fn check_target(target: &Target) -> Result<()> {
+    match target {
+        Target::Key(key) => check_name("key", key),
+        Target::Id(_) => Ok(()),
     }
 }
 

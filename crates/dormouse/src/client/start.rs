@@ -31,11 +31,7 @@ impl Client {
     ///
     /// All of them are in this client's namespace. One that is refused as malformed refuses them all.
     pub async fn start_many(&self, new: impl IntoIterator<Item = NewInstance>) -> Result<Vec<Inserted>> {
-        let mut batch: Vec<_> = new.into_iter().collect();
-        for new in &mut batch {
-            self.admit(new)?;
-        }
-        Ok(self.applied(self.store.insert(batch).await?))
+        Ok(self.applied(self.store.insert(self.admit_all(new)?).await?))
     }
 
     /// Starts an instance with a signal in its inbox; if its key is taken, the holder gets the signal.
@@ -52,13 +48,14 @@ impl Client {
 
     pub(super) async fn start_one(&self, new: NewInstance) -> Result<InstanceId> {
         let key = new.key.clone();
-        let inserted = self.start_many([new]).await?;
-        match inserted.into_iter().next().expect("one instance, one answer") {
-            Inserted::New(id) => Ok(id),
-            Inserted::Taken { holder, .. } => {
-                Err(Error::KeyTaken { key: key.expect("only a key can be taken"), holder })
-            }
-        }
+        one(self.start_many([new]).await?, key)
+    }
+
+    /// Refuses all if one is malformed.
+    pub(super) fn admit_all(&self, new: impl IntoIterator<Item = NewInstance>) -> Result<Vec<NewInstance>> {
+        let mut batch: Vec<_> = new.into_iter().collect();
+        batch.iter_mut().try_for_each(|new| self.admit(new))?;
+        Ok(batch)
     }
 
     fn admit(&self, new: &mut NewInstance) -> Result<()> {
@@ -66,6 +63,16 @@ impl Client {
         new.history.get_or_insert(self.history);
         new.check(&self.limits)?;
         self.registry.check_signals(new)
+    }
+}
+
+/// The id of the one instance that was asked for.
+pub(super) fn one(inserted: Vec<Inserted>, key: Option<String>) -> Result<InstanceId> {
+    match inserted.into_iter().next().expect("one instance, one answer") {
+        Inserted::New(id) => Ok(id),
+        Inserted::Taken { holder, .. } => {
+            Err(Error::KeyTaken { key: key.expect("only a key can be taken"), holder })
+        }
     }
 }
 

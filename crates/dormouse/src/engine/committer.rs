@@ -1,17 +1,22 @@
 //! Commit: outcomes that gather while one group is being written are the next group. No delay timer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::{FAULT_PAUSE, Shared, effects};
 use crate::store::{Commit, Receipt, Written};
-use crate::{Result, Transition};
+use crate::{Error, Result, Transition};
 
 /// Outcomes in one group.
 const GROUP_MAX: usize = 1024;
 /// How often an outcome is tried before a healthy store makes it fail.
 const TRIES_MAX: u32 = 3;
+/// How long an outcome whose row another transaction holds is put off.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// The way in: hands an outcome over and waits for its receipt.
 pub(super) struct Committer {
@@ -38,21 +43,54 @@ impl Committer {
     }
 }
 
-/// Writes group after group: at once when idle, whatever has gathered when not.
+/// Writes group after group: at once when the store has room for another, whatever has gathered when not.
 pub(super) async fn run(shared: Arc<Shared>, mut pending: mpsc::Receiver<Pending>) {
-    let mut group = Vec::with_capacity(GROUP_MAX);
-    while pending.recv_many(&mut group, GROUP_MAX).await > 0 {
-        let (commits, receivers): (Vec<_>, Vec<_>) = group.drain(..).map(|p| (p.commit, p.receipt)).unzip();
-        let receipts = write(&shared, commits.into()).await;
-        assert_eq!(receipts.len(), receivers.len(), "every outcome has a receipt");
-        for (receipt, receiver) in receipts.into_iter().zip(receivers) {
-            // A step that was abandoned meanwhile does not wait for its receipt.
-            let _ = receiver.send(receipt);
+    let groups_max = shared.store.groups_max();
+    let mut writing = JoinSet::new();
+    // Outcomes whose rows another transaction held: they are tried again in a moment.
+    let mut busy: Vec<Pending> = Vec::new();
+    let mut busy_until = Instant::now();
+    loop {
+        let mut group = Vec::new();
+        tokio::select! {
+            taken = pending.recv_many(&mut group, GROUP_MAX), if writing.len() < groups_max => {
+                if taken == 0 {
+                    return;
+                }
+            }
+            // A moment, not a pause in the load: that may never come.
+            () = tokio::time::sleep_until(busy_until), if !busy.is_empty() && writing.len() < groups_max => {
+                group.append(&mut busy);
+            }
+            Some(written) = writing.join_next() => {
+                if busy.is_empty() {
+                    busy_until = Instant::now() + BUSY_PAUSE;
+                }
+                busy.extend(written.expect("a write does not panic"));
+                continue;
+            }
         }
+        writing.spawn(write_group(shared.clone(), group));
     }
 }
 
-/// Writes a group, in parts if the whole fails, until everything in it is durable or refused.
+/// Writes a group and hands out its receipts; those that could not be written yet are left over.
+async fn write_group(shared: Arc<Shared>, group: Vec<Pending>) -> Vec<Pending> {
+    let commits = group.iter().map(|pending| pending.commit.clone()).collect();
+    let receipts = write(&shared, commits).await;
+    assert_eq!(receipts.len(), group.len(), "every outcome has a receipt");
+    let mut busy = Vec::new();
+    for (receipt, pending) in receipts.into_iter().zip(group) {
+        match receipt {
+            Receipt::Busy => busy.push(pending),
+            // A step that was abandoned meanwhile does not wait for its receipt.
+            receipt => drop(pending.receipt.send(receipt)),
+        }
+    }
+    busy
+}
+
+/// Writes a group, in parts if the whole fails. What the store cannot take now is `Busy`, and comes again.
 async fn write(shared: &Shared, commits: Arc<[Commit]>) -> Vec<Receipt> {
     match write_once(shared, commits.clone()).await {
         Ok(receipts) => receipts,
@@ -60,29 +98,34 @@ async fn write(shared: &Shared, commits: Arc<[Commit]>) -> Vec<Receipt> {
             tracing::warn!(%error, outcomes = commits.len(), "a group could not be committed, trying its parts");
             let mut receipts = Vec::with_capacity(commits.len());
             for commit in commits.iter() {
-                receipts.push(write_alone(shared, commit.clone()).await);
+                let Some(receipt) = write_alone(shared, commit.clone()).await else { break };
+                receipts.push(receipt);
             }
+            receipts.resize(commits.len(), Receipt::Busy);
             receipts
         }
     }
 }
 
-/// Writes one outcome. A fault of the store is waited out; an outcome that a healthy store cannot take fails
-/// its instance, and that alone.
-async fn write_alone(shared: &Shared, mut commit: Commit) -> Receipt {
+/// Writes one outcome; `None` if the store takes nothing at the moment. An outcome that a healthy store cannot
+/// take fails its instance, and that alone; one that it cannot take now, such as after a timeout, is not blamed.
+async fn write_alone(shared: &Shared, mut commit: Commit) -> Option<Receipt> {
     let mut tries = 0;
     loop {
         let error = match write_once(shared, [commit.clone()].into()).await {
-            Ok(mut receipts) => return receipts.pop().expect("one outcome, one receipt"),
+            Ok(mut receipts) => return Some(receipts.pop().expect("one outcome, one receipt")),
             Err(error) => error,
         };
         tries += 1;
         tracing::warn!(%error, id = %commit.id, tries, "an outcome could not be committed");
+        tokio::time::sleep(FAULT_PAUSE).await;
+        if matches!(error, Error::Busy(_)) {
+            return is_healthy(shared).await.then_some(Receipt::Busy);
+        }
         if tries >= TRIES_MAX && is_healthy(shared).await {
             let error = format!("its outcome could not be committed: {error}");
             commit.transition = Transition::Fail { error };
         }
-        tokio::time::sleep(FAULT_PAUSE).await;
     }
 }
 

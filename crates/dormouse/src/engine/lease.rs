@@ -1,8 +1,9 @@
 //! The lease: a heartbeat for everything this worker holds, the reaper for those who stopped theirs, and
 //! the steps that run here.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use tokio::sync::broadcast::error::RecvError;
@@ -20,12 +21,18 @@ pub(super) async fn keep(shared: &Shared) {
     let mut beat = tokio::time::interval(shared.config.lease / 3);
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut renewed = Instant::now();
+    let mut unknown_before = HashSet::new();
     loop {
         beat.tick().await;
-        match shared.store.heartbeat(shared.worker, shared.config.lease).await {
-            Ok(Lease::Held { cancel }) => {
+        let lost: Vec<_> = match shared.store.heartbeat(shared.worker, shared.config.lease).await {
+            Ok(Lease::Held { cancel, holds }) => {
                 renewed = Instant::now();
                 cancel.into_iter().for_each(|id| shared.running.cancel(id));
+                let unknown = shared.running.unknown(holds);
+                // A claim may be on its way here; at the second heartbeat without a step, its answer was lost.
+                let lost = unknown.intersection(&unknown_before).copied().collect();
+                unknown_before = unknown;
+                lost
             }
             Ok(Lease::Lost) => return,
             Err(error) => {
@@ -33,11 +40,30 @@ pub(super) async fn keep(shared: &Shared) {
                 if renewed.elapsed() > shared.config.lease {
                     return;
                 }
+                continue;
             }
+        };
+        let take_back = async {
+            if !lost.is_empty() {
+                tracing::info!(claims = lost.len(), "gives back claims that never arrived here");
+                give_back(shared, lost).await;
+            }
+            reap(shared).await
+        };
+        // Never for so long that our own lease runs out meanwhile.
+        match tokio::time::timeout(shared.config.lease / 3, take_back).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "could not reap"),
+            Err(_) => tracing::warn!("could not reap in time"),
         }
-        if let Err(error) = reap(shared).await {
-            tracing::warn!(%error, "could not reap");
-        }
+    }
+}
+
+/// Gives back claims that no step runs for.
+pub(super) async fn give_back(shared: &Shared, instances: Vec<InstanceId>) {
+    match shared.store.release(shared.worker, instances).await {
+        Ok(Written { effects, .. }) => shared.store.poke(&effects),
+        Err(error) => tracing::warn!(%error, "could not give back claims"),
     }
 }
 
@@ -78,42 +104,72 @@ pub(super) async fn pass_on_cancels(shared: Arc<Shared>) {
     }
 }
 
-/// The instances whose steps run here, each with the `seq` at which it was claimed.
+/// The instances whose steps run here.
 #[derive(Default)]
 pub(super) struct Running {
-    tokens: Mutex<HashMap<InstanceId, (u64, CancellationToken)>>,
+    runs: Mutex<HashMap<InstanceId, Run>>,
+}
+
+struct Run {
+    /// The transition that it stands on.
+    seq: Arc<AtomicU64>,
+    cancel: CancellationToken,
 }
 
 impl Running {
-    /// Registers a running instance until the guard is dropped.
-    pub(super) fn add(&self, id: InstanceId, seq: u64, cancel: CancellationToken) -> RunningGuard<'_> {
-        self.lock().insert(id, (seq, cancel));
-        RunningGuard { running: self, id, seq }
+    /// Registers a claimed instance until the guard is dropped. None if it runs here at this very `seq`: then the store
+    /// forgot its claim, as a server that crashed may, and made it again. The run that is under way has it back.
+    pub(super) fn add(
+        &self,
+        id: InstanceId,
+        seq: u64,
+        cancel: CancellationToken,
+    ) -> Option<RunningGuard<'_>> {
+        let mut runs = self.lock();
+        if runs.get(&id).is_some_and(|run| run.seq.load(Relaxed) == seq) {
+            return None;
+        }
+        let seq = Arc::new(AtomicU64::new(seq));
+        runs.insert(id, Run { seq: seq.clone(), cancel });
+        Some(RunningGuard { running: self, id, seq })
+    }
+
+    /// Those among them for which no step runs here.
+    fn unknown(&self, held: Vec<InstanceId>) -> HashSet<InstanceId> {
+        let runs = self.lock();
+        held.into_iter().filter(|id| !runs.contains_key(id)).collect()
     }
 
     fn cancel(&self, id: InstanceId) {
-        if let Some((_, token)) = self.lock().get(&id) {
-            token.cancel();
+        if let Some(run) = self.lock().get(&id) {
+            run.cancel.cancel();
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, (u64, CancellationToken)>> {
-        self.tokens.lock().expect("no code panics while it holds this lock")
+    fn lock(&self) -> MutexGuard<'_, HashMap<InstanceId, Run>> {
+        self.runs.lock().expect("no code panics while it holds this lock")
     }
 }
 
 pub(super) struct RunningGuard<'a> {
     running: &'a Running,
     id: InstanceId,
-    seq: u64,
+    seq: Arc<AtomicU64>,
+}
+
+impl RunningGuard<'_> {
+    /// Tells that the run goes on from another transition.
+    pub(super) fn go_on(&self, seq: u64) {
+        self.seq.store(seq, Relaxed);
+    }
 }
 
 impl Drop for RunningGuard<'_> {
     fn drop(&mut self) {
-        let mut tokens = self.running.lock();
+        let mut runs = self.running.lock();
         // Its row may have been claimed again here before this run was quite over.
-        if tokens.get(&self.id).is_some_and(|(seq, _)| *seq == self.seq) {
-            tokens.remove(&self.id);
+        if runs.get(&self.id).is_some_and(|run| Arc::ptr_eq(&run.seq, &self.seq)) {
+            runs.remove(&self.id);
         }
     }
 }
@@ -122,16 +178,28 @@ impl Drop for RunningGuard<'_> {
 mod tests {
     use super::*;
 
+    const ID: InstanceId = InstanceId(1);
+
     #[test]
     fn a_run_that_ends_late_leaves_the_next_run_of_its_instance_registered() {
         let running = Running::default();
-        let (id, next) = (InstanceId(1), CancellationToken::new());
-        let late = running.add(id, 1, CancellationToken::new());
-        let registered = running.add(id, 2, next.clone());
+        let next = CancellationToken::new();
+        let late = running.add(ID, 1, CancellationToken::new());
+        let registered = running.add(ID, 2, next.clone());
         drop(late);
-        running.cancel(id);
+        running.cancel(ID);
         assert!(next.is_cancelled());
         drop(registered);
         assert!(running.lock().is_empty());
+    }
+
+    #[test]
+    fn a_claim_that_is_made_again_is_that_of_the_run_which_is_under_way() {
+        let running = Running::default();
+        let run = running.add(ID, 1, CancellationToken::new()).expect("it is the first");
+        assert!(running.add(ID, 1, CancellationToken::new()).is_none());
+        run.go_on(2);
+        assert!(running.add(ID, 2, CancellationToken::new()).is_none());
+        assert!(running.add(ID, 4, CancellationToken::new()).is_some(), "its row has moved on without it");
     }
 }

@@ -4,41 +4,36 @@ use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::Shared;
-use crate::store::{Claimed, Commit, Hold, Receipt};
+use super::{Shared, effects, lease};
+use crate::context::Own;
+use crate::store::{Claimed, Commit, Hold, Receipt, Rider, Written};
 use crate::{At, Context, DynMachine, Error, Fault, Spawn, StepError, Transition};
 
 /// Runs a claimed row until its claim is over.
 pub(super) async fn run(shared: &Shared, row: Claimed) {
     let cancel = CancellationToken::new();
-    let _registered = shared.running.add(row.id, row.seq, cancel.clone());
+    let Some(registered) = shared.running.add(row.id, row.seq, cancel.clone()) else { return };
     let machine =
         shared.registry.get(&row.machine, row.version).expect("only registered machines are claimed").clone();
     let lifted = lift(&*machine, &row);
     let (claimed_version, keeps_history) = (row.version, row.keeps_history);
-    let mut cx = context(row, cancel);
+    let mut cx = context(shared, row, cancel);
     let commit = |cx: &Context, version, transition, hold| {
         let received = cx.received_ids();
-        shared.committer.commit(Commit {
-            id: cx.id,
-            seq: cx.seq,
-            version,
-            received,
-            transition,
-            hold,
-            keeps_history,
-        })
+        Commit { id: cx.id, seq: cx.seq, version, received, transition, hold, keeps_history }
     };
     let mut at = match lifted {
         Ok(at) => at,
         Err(error) => {
-            commit(&cx, claimed_version, Transition::Fail { error }, Hold::Release).await;
+            let failed = commit(&cx, claimed_version, Transition::Fail { error }, Hold::Release);
+            shared.committer.commit(failed).await;
             return;
         }
     };
@@ -52,12 +47,63 @@ pub(super) async fn run(shared: &Shared, row: Claimed) {
         let transition = outcome(shared, &*machine, &at, &cx).instrument(span).await;
         let hold =
             if budget.allows_another() && !shared.stop.is_cancelled() { Hold::Keep } else { Hold::Release };
-        if let Transition::Next { at: next } = &transition {
-            at = next.clone();
-        }
-        match commit(&cx, machine.version(), transition, hold).await {
-            Some(Receipt::Held { seq, inbox, now }) => cx.go_on(seq, inbox, now),
+        let mut outcome = commit(&cx, machine.version(), transition, hold);
+        let rider = cx.own.take();
+        let with_rider = match rider {
+            Some(rider) => commit_with(shared, &*machine, &at, &cx, &mut outcome, rider).await,
+            None => Carried::Alone,
+        };
+        let next = outcome.transition.next().cloned();
+        let receipt = match with_rider {
+            Carried::Receipt(receipt) => Some(receipt),
+            Carried::Alone => shared.committer.commit(outcome).await,
+            Carried::Lost => return,
+        };
+        match (receipt, next) {
+            (Some(Receipt::Held { seq, inbox, now }), Some(next)) => {
+                at = next;
+                registered.go_on(seq);
+                cx.go_on(seq, inbox, now);
+            }
             _ => return,
+        }
+    }
+}
+
+/// How an outcome and its step's own writes fared together.
+enum Carried {
+    /// They were committed, or refused as stale.
+    Receipt(Receipt),
+    /// There are no such writes: the outcome goes alone.
+    Alone,
+    /// Neither was committed: the step will run again.
+    Lost,
+}
+
+/// Commits an outcome with what its step wrote. If that is refused, the step has failed, and its handler decides.
+async fn commit_with(
+    shared: &Shared,
+    machine: &dyn DynMachine,
+    at: &At,
+    cx: &Context,
+    outcome: &mut Commit,
+    rider: Rider,
+) -> Carried {
+    match shared.store.commit_with(shared.worker, outcome.clone(), rider).await {
+        Ok(Written { value: receipt, effects }) => {
+            effects::apply(shared, std::slice::from_ref(&receipt), &effects);
+            Carried::Receipt(receipt)
+        }
+        Err(error @ Error::OwnWrites(_)) => {
+            outcome.transition = handled(shared, machine, at, cx, StepError::Error(Box::new(error))).await;
+            // What the handler wrote could be refused as well: its outcome goes alone.
+            drop(cx.own.take());
+            Carried::Alone
+        }
+        Err(error) => {
+            tracing::warn!(%error, id = %cx.id, "a step's writes were not committed: it will run again");
+            lease::give_back(shared, vec![cx.id]).await;
+            Carried::Lost
         }
     }
 }
@@ -89,7 +135,7 @@ fn lift(machine: &dyn DynMachine, row: &Claimed) -> Result<At, String> {
     Err(format!("migrating from version {} to {} {reason}", row.version, machine.version()))
 }
 
-fn context(row: Claimed, cancel: CancellationToken) -> Context {
+fn context(shared: &Shared, row: Claimed, cancel: CancellationToken) -> Context {
     Context {
         id: row.id,
         namespace: row.namespace,
@@ -102,6 +148,7 @@ fn context(row: Claimed, cancel: CancellationToken) -> Context {
         children: row.children,
         now: row.now,
         cancel,
+        own: Arc::new(Own::new(shared.store.clone())),
     }
 }
 
@@ -117,6 +164,18 @@ async fn outcome(shared: &Shared, machine: &dyn DynMachine, at: &At, cx: &Contex
         Err(Failure::Unreadable(reason)) => return unreadable(at, &reason),
         Err(Failure::Step(error)) => error,
     };
+    handled(shared, machine, at, cx, error).await
+}
+
+/// What a machine's error handler makes of a failed step. What the step wrote is undone before.
+async fn handled(
+    shared: &Shared,
+    machine: &dyn DynMachine,
+    at: &At,
+    cx: &Context,
+    error: StepError,
+) -> Transition {
+    drop(cx.own.take());
     tracing::debug!(%error, "the step failed");
     metrics::counter!("dormouse_step_errors_total", "machine" => machine.name().to_owned()).increment(1);
     let reason = error.to_string();

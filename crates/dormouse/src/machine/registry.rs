@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::DynMachine;
 use crate::limits::check_name;
-use crate::{Accepts, At, Error, Json, NewInstance, NewSignal, Result};
+use crate::store::Definition;
+use crate::{Accepts, At, Error, History, Json, NewInstance, NewSignal, Result};
 
 /// The machines registered with an engine, by name and version.
 #[derive(Clone, Default)]
@@ -59,6 +60,18 @@ impl Registry {
     /// Every machine.
     pub fn machines(&self) -> impl Iterator<Item = &Arc<dyn DynMachine>> {
         self.by_name.values().flat_map(BTreeMap::values)
+    }
+
+    /// Every machine as it is declared, where `history` decides for those that do not.
+    pub(crate) fn definitions(&self, history: History) -> Vec<Definition> {
+        let definition = |machine: &Arc<dyn DynMachine>| Definition {
+            name: machine.name().to_owned(),
+            version: machine.version(),
+            steps: machine.steps(),
+            queue: machine.queue().to_owned(),
+            keeps_history: machine.history().unwrap_or(history) == History::On,
+        };
+        self.machines().map(definition).collect()
     }
 
     /// Whether any machine would refuse this payload of a signal; only then does it matter whose it is.

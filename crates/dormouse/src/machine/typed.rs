@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::steps::{decode_at, steps_of};
 use super::{DynMachine, Fault, Machine, Running, StepError};
-use crate::{Accepts, At, BoxError, Context, Error, Result};
+use crate::{Accepts, At, BoxError, Context, Error, History, Result};
 
 pub(crate) struct Typed<M> {
     machine: M,
@@ -29,16 +29,20 @@ impl<M: Machine> DynMachine for Typed<M> {
         M::VERSION
     }
 
-    fn queue(&self) -> &str {
-        M::QUEUE
-    }
-
     fn migrates_from(&self) -> u32 {
         M::MIGRATES_FROM
     }
 
     fn steps(&self) -> Vec<String> {
         self.steps.iter().map(ToString::to_string).collect()
+    }
+
+    fn queue(&self) -> &str {
+        M::QUEUE
+    }
+
+    fn history(&self) -> Option<History> {
+        M::HISTORY
     }
 
     fn accepts(&self) -> Vec<Accepts> {

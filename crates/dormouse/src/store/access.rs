@@ -246,13 +246,13 @@ pub const AWAITING_MAX: u64 = 10_000;
 /// What store this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
-    /// Its kind: `sqlite`.
+    /// Its kind: `sqlite` or `postgres`.
     pub store: &'static str,
     /// The version of the database.
     pub version: String,
     /// The version of the schema.
     pub schema: i64,
-    /// The version of the schema when it was opened: 0 for a new database.
+    /// The version of the schema when it was opened: 0 for a new file. Where migrating is a step of its own, the same.
     pub schema_found: i64,
     /// The store's time.
     pub now: Timestamp,

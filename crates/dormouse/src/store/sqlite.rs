@@ -21,6 +21,7 @@ mod operate;
 mod query;
 mod raw;
 mod readers;
+mod rider;
 mod row;
 mod tx;
 mod writer;
@@ -30,18 +31,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use rusqlite::{self, Connection};
+
 pub use self::raw::raw_steps_per_s;
 use self::readers::Readers;
+pub use self::rider::{InCommit, OwnWrites};
 use self::tx::Tx;
 use self::writer::{Sync, Writer};
 use crate::poke::Hub;
 use crate::store::{
     About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim, Claimed,
     Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit, NewWorker, Page,
-    Receipt, Repeatable, Reply, Situation, Stats, Store, Written,
+    Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Written,
 };
 use crate::{
-    At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
+    At, Clock, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
     SystemClock, Target, When, WorkerId,
 };
 
@@ -128,11 +132,11 @@ impl Store for SqliteStore {
     }
 
     fn insert(&self, batch: Vec<NewInstance>) -> Reply<'_, Written<Vec<Inserted>>> {
-        self.write(move |tx| batch.iter().map(|new| insert::insert(tx, new, None)).collect())
+        self.write(move |tx| insert::insert(tx, &batch, None))
     }
 
     fn deliver(&self, batch: Vec<Delivery>) -> Reply<'_, Written<Vec<Delivered>>> {
-        self.write(move |tx| batch.iter().map(|delivery| deliver::deliver(tx, delivery)).collect())
+        self.write(move |tx| deliver::deliver(tx, &batch))
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, Written<Vec<Claimed>>> {
@@ -141,6 +145,26 @@ impl Store for SqliteStore {
 
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>> {
         self.write(move |tx| batch.iter().map(|commit| commit::commit(tx, worker, commit)).collect())
+    }
+
+    fn begin(&self) -> Reply<'_, Rider> {
+        Box::pin(async {
+            let instead = "on SQLite, hand a closure to `cx.in_commit`, which is run inside the commit";
+            Err(Error::WrongStore { asked_for: "transaction that stays open beside others", instead })
+        })
+    }
+
+    fn runs_closures(&self) -> bool {
+        true
+    }
+
+    fn commit_with(&self, worker: WorkerId, commit: Commit, rider: Rider) -> Reply<'_, Written<Receipt>> {
+        let own: OwnWrites = rider.into();
+        let written = self.write(move |tx| rider::commit_with(tx, worker, &commit, &own));
+        Box::pin(async move {
+            let Written { value, effects } = written.await?;
+            Ok(Written { value: value.map_err(Error::OwnWrites)?, effects })
+        })
     }
 
     fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>> {
@@ -157,6 +181,10 @@ impl Store for SqliteStore {
 
     fn deregister(&self, worker: WorkerId) -> Reply<'_, ()> {
         quiet(self.write(move |tx| lease::deregister(tx, worker)))
+    }
+
+    fn release(&self, worker: WorkerId, instances: Vec<InstanceId>) -> Reply<'_, Written<usize>> {
+        self.sweep(move |tx| lease::release(tx, worker, &instances))
     }
 
     fn reap(&self, rows_max: usize) -> Reply<'_, Written<usize>> {

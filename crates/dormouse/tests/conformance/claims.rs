@@ -144,7 +144,7 @@ async fn a_lost_lease_cannot_be_renewed(kit: Kit) {
     let worker = kit.worker_with_lease("w", lease).await;
     kit.advance(Duration::from_secs(9));
     let renewed = kit.store.heartbeat(worker, lease).await.expect("a heartbeat");
-    assert_eq!(renewed, Lease::Held { cancel: vec![] });
+    assert_eq!(renewed, Lease::Held { cancel: vec![], holds: vec![] });
     kit.advance(Duration::from_secs(9));
     assert!(matches!(kit.store.heartbeat(worker, lease).await, Ok(Lease::Held { .. })), "it was renewed");
     kit.advance(Duration::from_secs(11));
@@ -191,6 +191,7 @@ async fn the_claims_of_a_process_that_is_gone_are_taken_back_at_once(kit: Kit) {
         lease: Duration::from_secs(1000),
         queues: vec![],
         machines: vec![],
+        definitions: vec![],
     };
     let live = kit.worker("live").await;
     let gone = kit.store.register(worker).await.expect("a worker");

@@ -11,11 +11,11 @@ use std::time::Duration;
 use dormouse::store::{
     About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim, Claimed,
     Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit, NewWorker, Page,
-    Receipt, Repeatable, Reply, Situation, Stats, Store, Written,
+    Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Written,
 };
 use dormouse::{
-    At, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Target, When,
-    WorkerId,
+    At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, NewInstance,
+    Target, VirtualClock, When, WorkerId,
 };
 
 type CommitFault = Box<dyn Fn(&[Commit]) -> Option<Error> + Send + Sync>;
@@ -26,11 +26,24 @@ pub struct Faulty {
     calls: Mutex<HashMap<&'static str, usize>>,
     refuse: Mutex<HashMap<&'static str, usize>>,
     refuse_commit: CommitFault,
+    clock: Option<VirtualClock>,
 }
 
 impl Faulty {
     pub fn on(inner: Arc<dyn Store>) -> Self {
-        Self { inner, calls: Mutex::default(), refuse: Mutex::default(), refuse_commit: Box::new(|_| None) }
+        Self {
+            inner,
+            calls: Mutex::default(),
+            refuse: Mutex::default(),
+            refuse_commit: Box::new(|_| None),
+            clock: None,
+        }
+    }
+
+    /// Sleeps by a clock that the test moves, as the store's own time is moved.
+    pub fn sleep_by(mut self, clock: VirtualClock) -> Self {
+        self.clock = Some(clock);
+        self
     }
 
     /// Fails commits for which the closure gives an error; nothing of them is written.
@@ -86,7 +99,16 @@ impl Store for Faulty {
     }
 
     fn sleep(&self, until: When) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.inner.sleep(until)
+        match &self.clock {
+            Some(clock) => {
+                let at = match until {
+                    When::At(at) => at,
+                    When::In(duration) => clock.now() + duration,
+                };
+                clock.sleep_until(at)
+            }
+            None => self.inner.sleep(until),
+        }
     }
 
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>> {
@@ -96,14 +118,25 @@ impl Store for Faulty {
         self.pass("commit", self.inner.commit(worker, batch))
     }
 
+    fn groups_max(&self) -> usize {
+        self.inner.groups_max()
+    }
+
+    fn runs_closures(&self) -> bool {
+        self.inner.runs_closures()
+    }
+
     pass_on! {
         insert(batch: Vec<NewInstance>) -> Written<Vec<Inserted>>;
         deliver(batch: Vec<Delivery>) -> Written<Vec<Delivered>>;
         claim(claim: Claim) -> Written<Vec<Claimed>>;
+        begin() -> Rider;
+        commit_with(worker: WorkerId, commit: Commit, rider: Rider) -> Written<Receipt>;
         due(rows_max: usize) -> Written<Due>;
         register(worker: NewWorker) -> WorkerId;
         heartbeat(worker: WorkerId, lease: Duration) -> Lease;
         deregister(worker: WorkerId) -> ();
+        release(worker: WorkerId, instances: Vec<InstanceId>) -> Written<usize>;
         reap(rows_max: usize) -> Written<usize>;
         collect(collect: Collect) -> Collected;
         cancel(namespace: String, target: Target) -> Written<Cancel>;

@@ -16,6 +16,7 @@ suite![
     a_group_of_outcomes_is_one_call_of_the_store,
     one_bad_row_in_a_group_fails_alone,
     a_stale_outcome_in_a_group_does_not_hold_up_the_others,
+    two_outcomes_of_one_claim_in_a_group_are_one_commit_and_one_that_is_stale,
     a_store_that_fails_for_a_while_loses_nothing,
     an_outcome_is_not_blamed_for_a_store_that_takes_no_write_at_all,
     no_step_goes_on_before_its_outcome_is_durable,
@@ -98,6 +99,21 @@ async fn a_stale_outcome_in_a_group_does_not_hold_up_the_others(kit: Kit) {
     let receipts = kit.commit_many(worker, commits).await;
     assert!(matches!(receipts[..], [Receipt::Released, Receipt::Stale, Receipt::Released]));
     assert_eq!(kit.status(claimed[1].id).await, Status::Executing);
+}
+
+async fn two_outcomes_of_one_claim_in_a_group_are_one_commit_and_one_that_is_stale(kit: Kit) {
+    let worker = kit.worker("w").await;
+    let id = kit.insert(m()).await;
+    let claimed = kit.claim_one(worker).await;
+    kit.commit(worker, commit(&claimed, wait_for(&["paid"], "ship"))).await;
+    kit.deliver(id, signal("paid")).await;
+    let woken = kit.claim_one(worker).await;
+    let waits = commit(&woken, wait_for(&["paid"], "ship"));
+    let consumes = commit(&woken, next("end"));
+    let receipts = kit.commit_many(worker, vec![waits, consumes]).await;
+    assert!(matches!(receipts[..], [Receipt::Released, Receipt::Stale]), "{receipts:?}");
+    assert_eq!(kit.client().inbox(id).await.expect("a read").len(), 1, "the stale one consumed nothing");
+    kit.story(id).await;
 }
 
 async fn a_store_that_fails_for_a_while_loses_nothing(kit: Kit) {

@@ -3,13 +3,18 @@
 use std::time::Duration;
 
 use dormouse::prelude::*;
-use dormouse::{Accepts, Error, Json, NewSignal, Status, Transition};
+use dormouse::store::Filter;
+use dormouse::{Accepts, Error, Fault, Json, NewSignal, Status, Transition};
 
 use crate::kit::*;
 
 suite![
     names_that_cannot_be_used_are_refused_everywhere,
     documents_over_the_limit_are_refused_everywhere,
+    documents_with_nul_are_refused_everywhere,
+    an_outcome_with_nul_goes_to_the_error_handler,
+    an_error_with_nul_ends_its_instance_and_can_be_read,
+    a_name_with_nul_names_nobody,
     any_json_survives_every_path_unchanged,
     text_that_is_not_json_is_refused,
     a_payload_that_its_machine_does_not_accept_is_refused_at_the_door,
@@ -61,6 +66,109 @@ async fn documents_over_the_limit_are_refused_everywhere(kit: Kit) {
     assert_eq!(kit.get(id).await.inbox, 0);
     let fits = serde_json::json!("x".repeat(1024 * 1024 - 2));
     assert!(client.start_many([NewInstance::named("m", 1, at_with("start", fits))]).await.is_ok());
+}
+
+async fn documents_with_nul_are_refused_everywhere(kit: Kit) {
+    let client = kit.client();
+    let id = kit.insert(m()).await;
+    for text in [r#""\u0000""#, r#"{"a":["b\u0000"]}"#, r#"{"a\u0000":1}"#, r#""\\\u0000""#] {
+        let json = Json::parse("test", text).expect("it is JSON");
+        let place = dormouse::At { step: "start".into(), state: json.clone() };
+        let elsewhere = |mut new: NewInstance| {
+            new.at = place.clone();
+            new
+        };
+        let with_signal = m().signal(NewSignal::new("s", json.clone()));
+        for (what, refused) in [
+            ("state", client.start_many([m_at(place.clone())]).await.err()),
+            ("state", client.retry_raw(id, place.clone()).await.err()),
+            ("state", client.fork(id, 1, elsewhere).await.err()),
+            ("signal payload", client.start_many([with_signal]).await.err()),
+            ("signal payload", client.signal_raw(id, NewSignal::new("s", json.clone())).await.err()),
+        ] {
+            let error = refused.expect("it is refused");
+            assert!(matches!(error, Error::HoldsNul { what: kind } if kind == what), "{error}");
+            assert!(error.to_string().contains("U+0000") && !error.is_transient(), "{error}");
+        }
+    }
+    assert_eq!((kit.get(id).await.inbox, kit.stats().await.count(Status::Runnable)), (0, 1));
+    let escaped = Json::parse("test", r#""\\u0000""#).expect("it is JSON");
+    client
+        .signal_raw(id, NewSignal::new("s", escaped.clone()))
+        .await
+        .expect("a backslash and letters are text");
+    assert_eq!(client.inbox(id).await.expect("a read")[0].payload, escaped);
+}
+
+async fn an_outcome_with_nul_goes_to_the_error_handler(kit: Kit) {
+    let nul = || Json::from(serde_json::json!({ "text": "\0" }));
+    let engine = kit
+        .run(move |at, _| {
+            let to = dormouse::At { step: "next".into(), state: nul() };
+            let child = || m_at(dormouse::At { step: "done".into(), state: nul() });
+            Ok(match at.step.as_ref() {
+                "next" => Transition::Next { at: to },
+                "done" => Transition::Done { output: nul() },
+                "spawn" => Transition::Spawn(spawn(vec![child()], "never")),
+                _ => Transition::Spawn(spawn(vec![m().signal(NewSignal::new("s", nul()))], "never")),
+            })
+        })
+        .await;
+    for (step, what) in
+        [("next", "state"), ("done", "output"), ("spawn", "state"), ("spawn with a signal", "signal payload")]
+    {
+        let id = kit.insert(m_at(at(step))).await;
+        let ended = kit.until(id, Status::Failed).await;
+        let error = ended.last_error.expect("an error");
+        assert!(error.contains(&format!("the {what} holds the character U+0000")), "{error}");
+    }
+    assert_eq!(kit.stats().await.count(Status::Failed), 4, "no child was inserted");
+    engine.shutdown().await;
+}
+
+async fn an_error_with_nul_ends_its_instance_and_can_be_read(kit: Kit) {
+    let engine = kit
+        .run(|at, cx| match at.step.as_ref() {
+            "error" => Err(Fault::Failed("bytes: \0\u{1}".into())),
+            "stop" => Ok(fail("bytes: \0\u{1}")),
+            "panic" => panic!("bytes: \0\u{1}"),
+            _ if cx.attempt() == 0 => Ok(Transition::Replay {
+                at: crate::kit::at("replay"),
+                delay: Duration::from_secs(60),
+                error: Some("bytes: \0\u{1}".to_owned()),
+            }),
+            _ => Ok(done()),
+        })
+        .await;
+    for step in ["error", "stop", "panic", "replay"] {
+        let id = kit.insert(m_at(at(step))).await;
+        let status = if step == "replay" { Status::Scheduled } else { Status::Failed };
+        let error = kit.until(id, status).await.last_error.expect("an error");
+        assert!(error.ends_with("bytes: \u{FFFD}\u{1}"), "{step}: {error:?}");
+        let told = kit.history(id).await.pop().and_then(|event| event.data).expect("its data");
+        let told: serde_json::Value = told.decode("event's data").expect("JSON");
+        assert_eq!(told["error"], error, "{step}");
+    }
+    engine.shutdown().await;
+}
+
+async fn a_name_with_nul_names_nobody(kit: Kit) {
+    let client = kit.client();
+    kit.insert(m().key("k")).await;
+    assert_eq!(client.get("k\0").await.expect("a read"), None);
+    assert!(matches!(client.cancel("k\0").await, Err(Error::NotFound(_))));
+    assert!(matches!(client.retry("\0").await, Err(Error::NotFound(_))));
+    assert!(matches!(client.pause("\0").await, Err(Error::NotFound(_))));
+    let text = || Some("\0".to_owned());
+    for filter in [
+        Filter { namespace: text(), ..Filter::default() },
+        Filter { machine: text(), ..Filter::default() },
+        Filter { queue: text(), ..Filter::default() },
+        Filter { awaiting: text(), ..Filter::default() },
+        Filter { namespace: Some("default".to_owned()), key_prefix: text(), ..Filter::default() },
+    ] {
+        assert_eq!(kit.list(filter).await, []);
+    }
 }
 
 async fn any_json_survives_every_path_unchanged(kit: Kit) {

@@ -14,18 +14,22 @@ suite![
     a_key_is_free_again_after_every_kind_of_end,
     a_key_of_scope_always_stays_taken_after_the_end,
     a_key_with_a_scope_of_its_own_is_taken_in_just_those_statuses,
+    a_key_counts_as_taken_in_the_status_in_which_an_instance_starts,
     batches_with_the_same_new_keys_in_opposite_order_insert_each_once_and_tell_everyone,
     a_retry_into_a_taken_key_is_a_conflict_and_changes_nothing,
     a_fork_takes_no_key_along_and_a_taken_one_is_a_conflict,
     a_commit_into_a_status_whose_key_is_taken_fails_that_instance_alone,
     a_reap_into_a_status_whose_key_is_taken_fails_that_instance_alone,
     a_claim_into_a_status_whose_key_is_taken_fails_that_instance_alone,
+    a_batch_claim_takes_rows_with_one_key_as_if_each_were_claimed_alone,
     one_that_failed_for_a_taken_key_can_hold_it_after_a_retry,
+    signals_that_come_together_are_stored_even_if_the_first_wake_fails_for_a_taken_key,
     an_end_whose_key_is_taken_is_kept_without_the_key,
     a_child_that_fails_for_a_taken_key_joins_its_parent,
     a_key_means_whoever_holds_it_before_a_newer_one_that_ended,
     a_key_means_a_live_instance_before_a_newer_one_that_ended,
     a_key_means_the_newest_that_had_it_when_all_have_ended,
+    a_list_heeds_every_condition_of_its_filter,
     keys_are_per_namespace,
     an_id_of_another_namespace_is_as_unknown_as_one_that_never_was,
     lanes_and_queues_are_per_namespace,
@@ -102,6 +106,23 @@ async fn a_key_with_a_scope_of_its_own_is_taken_in_just_those_statuses(kit: Kit)
     let woken = kit.claim_one(worker).await;
     kit.commit(worker, commit(&woken, done())).await;
     assert_eq!(kit.insert_many(vec![m().key("k")]).await, taken);
+}
+
+async fn a_key_counts_as_taken_in_the_status_in_which_an_instance_starts(kit: Kit) {
+    let keyed = |status| m().key("k").key_scope(KeyScope::In(vec![status]));
+    let parked = |mut new: NewInstance| {
+        new.awaits = Some((vec!["s".to_owned()], None));
+        new
+    };
+    let waits = kit.insert(parked(keyed(Status::AwaitingSignal))).await;
+    let refused = kit.insert_many(vec![parked(keyed(Status::AwaitingSignal))]).await;
+    assert_eq!(refused, [Inserted::Taken { holder: waits, signals: Vec::new() }]);
+    assert_eq!(kit.list(Filter::default()).await.len(), 1, "nothing was inserted");
+    kit.client().cancel(waits).await.expect("a live instance");
+    let runs = kit.insert(keyed(Status::Runnable)).await;
+    let parks = kit.insert(parked(keyed(Status::Runnable))).await;
+    assert_eq!(kit.status(parks).await, Status::AwaitingSignal, "it never was runnable");
+    assert_eq!(kit.status(runs).await, Status::Runnable);
 }
 
 async fn batches_with_the_same_new_keys_in_opposite_order_insert_each_once_and_tell_everyone(kit: Kit) {
@@ -195,6 +216,27 @@ async fn a_claim_into_a_status_whose_key_is_taken_fails_that_instance_alone(kit:
     failed_for(&kit, second, first).await;
 }
 
+async fn a_batch_claim_takes_rows_with_one_key_as_if_each_were_claimed_alone(kit: Kit) {
+    let worker = kit.worker("w").await;
+    let keyed = |key: &str, status| m().key(key).key_scope(KeyScope::In(vec![status]));
+    let behind = kit.insert(keyed("one runs", Status::Executing).priority(1)).await;
+    let first = kit.insert(keyed("one runs", Status::Executing).priority(0)).await;
+    let leaves = kit.insert(keyed("passed on", Status::Runnable).priority(2)).await;
+    let follows = kit.insert(keyed("passed on", Status::Executing).priority(3)).await;
+    let hasty = kit.insert(keyed("not yet free", Status::Executing).priority(4)).await;
+    let holds = kit.insert(keyed("not yet free", Status::Runnable).priority(5)).await;
+    let claimed: Vec<_> = kit.claim(worker, 10).await.iter().map(|claimed| claimed.id).collect();
+    assert_eq!(claimed, [first, leaves, follows, holds]);
+    for (failed, holder) in [(behind, first), (hasty, holds)] {
+        let error = kit.get(failed).await.last_error.expect("an error");
+        assert_eq!(
+            error,
+            format!("it could not become executing: its key is taken by instance {holder}"),
+            "the claim's order decides"
+        );
+    }
+}
+
 async fn one_that_failed_for_a_taken_key_can_hold_it_after_a_retry(kit: Kit) {
     let worker = kit.worker("w").await;
     let id = kit.insert(m().key("k").key_scope(in_statuses(&[Status::AwaitingSignal]))).await;
@@ -207,6 +249,20 @@ async fn one_that_failed_for_a_taken_key_can_hold_it_after_a_retry(kit: Kit) {
     assert_eq!(kit.status(id).await, Status::AwaitingSignal);
     let told = kit.insert_many(vec![m().key("k")]).await;
     assert_eq!(told, [Inserted::Taken { holder: id, signals: Vec::new() }]);
+}
+
+async fn signals_that_come_together_are_stored_even_if_the_first_wake_fails_for_a_taken_key(kit: Kit) {
+    let holder = kit.insert(m().key("k")).await;
+    let mut waits = m().key("k").key_scope(KeyScope::In(vec![Status::Runnable]));
+    waits.awaits = Some((vec!["s".to_owned()], None));
+    let id = kit.insert(waits).await;
+    let told = kit.client().signal_many([(id.into(), signal("s")), (id.into(), signal("t"))]).await;
+    let told = told.expect("a batch");
+    assert!(matches!(told[0], Delivered::Accepted { woke: true, .. }), "{told:?}");
+    assert!(matches!(told[1], Delivered::Accepted { woke: false, .. }), "{told:?}");
+    let failed = kit.get(id).await;
+    assert_eq!((failed.status, failed.inbox), (Status::Failed, 2), "a retry finds both");
+    assert!(failed.last_error.is_some_and(|error| error.ends_with(&format!("by instance {holder}"))));
 }
 
 async fn an_end_whose_key_is_taken_is_kept_without_the_key(kit: Kit) {
@@ -266,6 +322,33 @@ async fn a_key_means_the_newest_that_had_it_when_all_have_ended(kit: Kit) {
     }
     assert_eq!(kit.client().get("k").await.expect("a read").map(|found| found.id), last);
     assert!(kit.client().get("unknown").await.expect("a read").is_none());
+}
+
+async fn a_list_heeds_every_condition_of_its_filter(kit: Kit) {
+    let worker = kit.worker("w").await;
+    let parked = |key: &str| {
+        let mut new = m().key(key);
+        new.awaits = Some((vec!["s".to_owned()], None));
+        new
+    };
+    let parent = kit.insert(m()).await;
+    let claimed = kit.claim_one(worker).await;
+    let children = spawn(vec![parked("a1"), parked("b1"), m().key("a2")], "end");
+    kit.commit(worker, commit(&claimed, Transition::Spawn(children))).await;
+    kit.insert(parked("a3")).await;
+    let (awaiting, key_prefix) = (Some("s".to_owned()), Some("a".to_owned()));
+    let keys = async |filter: Filter| {
+        let found = kit.list(filter).await.into_iter().filter_map(|instance| instance.key);
+        found.collect::<Vec<_>>()
+    };
+    let of_name = Filter { awaiting, ..Filter::default() };
+    assert_eq!(keys(of_name.clone()).await, ["a1", "b1", "a3"]);
+    assert_eq!(keys(Filter { parent: Some(parent), ..of_name.clone() }).await, ["a1", "b1"]);
+    assert_eq!(keys(Filter { key_prefix: key_prefix.clone(), ..of_name.clone() }).await, ["a1", "a3"]);
+    assert_eq!(keys(Filter { status: Some(Status::Runnable), ..of_name }).await, [""; 0]);
+    let of_key = Filter { key_prefix, ..Filter::default() };
+    assert_eq!(keys(of_key.clone()).await, ["a3", "a2", "a1"], "in every namespace");
+    assert_eq!(keys(Filter { parent: Some(parent), ..of_key }).await, ["a2", "a1"]);
 }
 
 async fn keys_are_per_namespace(kit: Kit) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dormouse::store::sqlite::SqliteStore;
 use dormouse::store::{
-    Claim, Claimed, Commit, Delivery, Filter, Hold, Namespaces, NewWorker, Receipt, Stats, Store,
+    Change, Claim, Claimed, Commit, Delivery, Filter, Hold, Namespaces, NewWorker, Receipt, Stats, Store,
 };
 use dormouse::{
     At, Client, Clock, Context, Delivered, DynMachine, Engine, EngineBuilder, Event, EventKind, Fault,
@@ -24,6 +24,8 @@ pub struct Kit {
     pub store: Arc<dyn Store>,
     clock: VirtualClock,
     _dir: Option<TempDir>,
+    #[cfg(feature = "postgres")]
+    database: Option<crate::postgres::Database>,
 }
 
 impl Kit {
@@ -31,13 +33,34 @@ impl Kit {
         let dir = TempDir::new().expect("a directory for the test");
         let clock = clock();
         let store = SqliteStore::open_with_clock(dir.path().join("test.db"), Arc::new(clock.clone())).await;
-        Self { store: Arc::new(store.expect("a new database opens")), clock, _dir: Some(dir) }
+        Self::of(Arc::new(store.expect("a new database opens")), clock, Some(dir))
     }
 
     pub fn sqlite_memory() -> Self {
         let clock = clock();
         let store = SqliteStore::in_memory(Arc::new(clock.clone())).expect("a new database opens");
-        Self { store: Arc::new(store), clock, _dir: None }
+        Self::of(Arc::new(store), clock, None)
+    }
+
+    /// A database of its own, whose time stands still until the test moves it.
+    #[cfg(feature = "postgres")]
+    pub async fn postgres() -> Self {
+        use dormouse::store::postgres::PostgresStore;
+        let clock = clock();
+        let database = crate::postgres::Database::new(clock.now()).await;
+        let store = PostgresStore::connect(&database.store_url()).await.expect("a migrated database opens");
+        let store = crate::faulty::Faulty::on(Arc::new(store)).sleep_by(clock.clone());
+        Self { database: Some(database), ..Self::of(Arc::new(store), clock, None) }
+    }
+
+    fn of(store: Arc<dyn Store>, clock: VirtualClock, dir: Option<TempDir>) -> Self {
+        Self {
+            store,
+            clock,
+            _dir: dir,
+            #[cfg(feature = "postgres")]
+            database: None,
+        }
     }
 
     pub fn client(&self) -> Client {
@@ -64,12 +87,20 @@ impl Kit {
 
     /// Moves the store's time on.
     pub fn advance(&self, duration: Duration) {
-        self.clock.advance(duration);
+        self.set_time(self.clock.now() + duration);
     }
 
     /// Moves the store's time back.
     pub fn turn_back(&self, duration: Duration) {
-        self.clock.set(self.clock.now() - duration);
+        self.set_time(self.clock.now() - duration);
+    }
+
+    fn set_time(&self, now: jiff::Timestamp) {
+        #[cfg(feature = "postgres")]
+        if let Some(database) = &self.database {
+            database.set_time(now);
+        }
+        self.clock.set(now);
     }
 
     // The store's verbs, in one line each.
@@ -86,6 +117,7 @@ impl Kit {
             lease,
             queues: vec!["default".to_owned()],
             machines: vec![("m".to_owned(), 1)],
+            definitions: vec![],
         };
         self.store.register(worker).await.expect("a worker registers")
     }
@@ -177,6 +209,29 @@ impl Kit {
 
     pub async fn stats(&self) -> Stats {
         self.store.stats().await.expect("a read")
+    }
+
+    /// Where the feed of changes ends.
+    pub async fn feed_end(&self) -> i64 {
+        self.store.changes(None, None, 0).await.expect("a read").next
+    }
+
+    /// What the feed tells after a position, once that is this much: where many write, nothing is told that a
+    /// transaction under way, of whatever database of the server, could still come before.
+    pub async fn feed(&self, after: i64, changes: usize) -> Vec<Change> {
+        let deadline = tokio::time::Instant::now() + SOON;
+        let (mut told, mut position) = (Vec::new(), after);
+        loop {
+            let read = self.store.changes(None, Some(position), 7).await.expect("a read");
+            told.extend(read.changes);
+            position = read.next;
+            if !read.more {
+                if told.len() >= changes || tokio::time::Instant::now() > deadline {
+                    return told;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
     }
 
     /// Waits until an instance of a running engine is in a status.

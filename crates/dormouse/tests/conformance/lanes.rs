@@ -31,6 +31,8 @@ suite![
     a_delayed_start_does_not_hold_the_lane,
     other_lanes_and_those_without_one_go_on,
     a_lane_runs_across_queues_and_machines,
+    of_those_inserted_together_the_lanes_order_decides_who_is_first,
+    of_those_that_wake_together_the_lanes_order_decides_who_is_first,
 ];
 
 async fn eight_workers_on_one_hot_lane_never_run_two_at_once_and_keep_its_order(kit: Kit) {
@@ -362,4 +364,30 @@ async fn claim_ids(kit: &Kit, worker: WorkerId) -> Vec<InstanceId> {
 fn five_rows(worker: WorkerId) -> Claim {
     let machines = [("m".to_owned(), 1)].into();
     Claim { worker, queue: "default".to_owned(), namespaces: Namespaces::All, machines, rows_max: 5 }
+}
+
+async fn of_those_inserted_together_the_lanes_order_decides_who_is_first(kit: Kit) {
+    let batch = vec![m().lane("l").priority(1), m().lane("l").priority(0), m().lane("l").priority(1)];
+    let ids: Vec<_> = kit.insert_many(batch).await.iter().map(dormouse::Inserted::id).collect();
+    assert_eq!(drain(&kit).await, [ids[1], ids[0], ids[2]]);
+}
+
+async fn of_those_that_wake_together_the_lanes_order_decides_who_is_first(kit: Kit) {
+    let later = |seconds| m().lane("l").start_at(Duration::from_secs(seconds));
+    let batch = vec![later(10).priority(1), later(30).priority(0), later(20).priority(0)];
+    let ids: Vec<_> = kit.insert_many(batch).await.iter().map(dormouse::Inserted::id).collect();
+    kit.advance(Duration::from_secs(60));
+    assert_eq!(kit.due().await, 3);
+    assert_eq!(drain(&kit).await, [ids[1], ids[2], ids[0]], "they became runnable at the same moment");
+}
+
+/// Runs whatever can run to its end, one after the other.
+async fn drain(kit: &Kit) -> Vec<InstanceId> {
+    let worker = kit.worker("w").await;
+    let mut ran = Vec::new();
+    while let Some(claimed) = kit.claim(worker, 1).await.pop() {
+        kit.commit(worker, commit(&claimed, done())).await;
+        ran.push(claimed.id);
+    }
+    ran
 }

@@ -6,7 +6,11 @@
 
 mod faulty;
 mod kit;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod slow;
+#[cfg(feature = "postgres")]
+mod twins;
 
 /// Runs each of these tests on every store.
 macro_rules! suite {
@@ -24,6 +28,15 @@ macro_rules! suite {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $test() {
                     super::$test(crate::kit::Kit::sqlite_memory()).await;
+                }
+            )+
+        }
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test(crate::kit::Kit::postgres().await).await;
                 }
             )+
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse::store::Receipt;
-use dormouse::{EventKind, Status, Wake};
+use dormouse::{EventKind, Status, Transition, Wake, When};
 
 use crate::kit::*;
 
@@ -16,6 +16,8 @@ suite![
     timer_signal_and_reaper_race_on_one_row_and_make_one_transition,
     a_sleep_and_a_delayed_start_are_woken_by_the_clock,
     a_moment_in_the_past_is_now,
+    a_moment_beyond_the_ends_of_time_is_held_there,
+    a_moment_is_kept_to_the_microsecond,
     many_deadlines_due_at_once_are_drained_in_batches,
     the_store_tells_the_next_moment,
     a_nearer_deadline_wakes_the_timer_early,
@@ -121,6 +123,48 @@ async fn a_moment_in_the_past_is_now(kit: Kit) {
     assert!(matches!(kit.commit(worker, commit(&claimed, sleep)).await, Receipt::Released));
     assert_eq!(kit.due().await, 1);
     assert_eq!(kit.claim_one(worker).await.at.step, "later");
+}
+
+async fn a_moment_beyond_the_ends_of_time_is_held_there(kit: Kit) {
+    use dormouse::jiff::Timestamp;
+    let worker = kit.worker("w").await;
+    let until = |until: When| Transition::Sleep { at: at("end"), until };
+    for (when, told) in [
+        (until(Duration::MAX.into()), "9999-12-30T22:00:00Z"),
+        (until(Timestamp::MAX.into()), "9999-12-30T22:00:00Z"),
+        (until(Timestamp::MIN.into()), "1970-01-01T00:00:00Z"),
+    ] {
+        let id = kit.insert(m()).await;
+        let claimed = kit.claim_one(worker).await;
+        kit.commit(worker, commit(&claimed, when)).await;
+        assert_eq!(kit.get(id).await.wake_at, Some(told.parse().expect("a moment")));
+        assert_eq!(sleeps_until(&kit, id).await, told);
+    }
+}
+
+async fn a_moment_is_kept_to_the_microsecond(kit: Kit) {
+    let worker = kit.worker("w").await;
+    let id = kit.insert(m()).await;
+    let claimed = kit.claim_one(worker).await;
+    kit.commit(worker, commit(&claimed, sleep("end", Duration::from_nanos(1_234_567)))).await;
+    assert_eq!(kit.get(id).await.wake_at, Some("2030-01-01T00:00:00.001234Z".parse().expect("a moment")));
+    assert_eq!(
+        sleeps_until(&kit, id).await,
+        "2030-01-01T00:00:00.001234Z",
+        "the story tells the same moment"
+    );
+    kit.advance(Duration::from_secs(1));
+    kit.due().await;
+    let claimed = kit.claim_one(worker).await;
+    kit.commit(worker, commit(&claimed, replay("end", Duration::from_nanos(999)))).await;
+    assert_eq!(kit.status(id).await, Status::Runnable, "less than a microsecond is nothing to wait for");
+}
+
+/// Until when an instance's last event says that it sleeps.
+async fn sleeps_until(kit: &Kit, id: dormouse::InstanceId) -> String {
+    let data = kit.history(id).await.pop().and_then(|event| event.data).expect("its data");
+    let data: serde_json::Value = data.decode("event's data").expect("JSON");
+    data["sleep_until"].as_str().expect("a moment").to_owned()
 }
 
 async fn many_deadlines_due_at_once_are_drained_in_batches(kit: Kit) {

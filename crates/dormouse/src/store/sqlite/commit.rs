@@ -1,5 +1,6 @@
 //! Committing outcomes. Every one proves its ownership by worker and `seq`; a stale one changes nothing.
 
+use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::deliver::{SignalData, wake_by_signal};
@@ -7,6 +8,8 @@ use super::insert::{Parentage, insert};
 use super::query::inbox;
 use super::row::{End, Row};
 use super::tx::Tx;
+use crate::clock::micros;
+use crate::limits::storable;
 use crate::store::{Commit, Hold, Receipt};
 use crate::{
     At, Delivered, EventKind, InboxSignal, Inserted, Json, NewSignal, Result, SignalId, Spawn, Status,
@@ -31,10 +34,13 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
     }
     match &commit.transition {
         Transition::Next { at } => return next(tx, row, commit, at),
-        Transition::Replay { at, delay, error } => replay(tx, &mut row, at, *delay, error.as_deref())?,
+        Transition::Replay { at, delay, error } => {
+            replay(tx, &mut row, at, *delay, error.as_deref().map(storable).as_deref())?;
+        }
         Transition::Sleep { at, until } => sleep(tx, &mut row, &commit.received, at, *until)?,
         Transition::Await { at, names, timeout } => {
-            park_on_signals(tx, &mut row, &commit.received, &Park { at, names, timeout: *timeout })?;
+            let waiting = Waiting::new(names, *timeout, tx.now());
+            park_on_signals(tx, &mut row, &commit.received, at, &waiting)?;
         }
         Transition::Spawn(spawn) => park_on_children(tx, &mut row, &commit.received, spawn)?,
         Transition::Done { output } => {
@@ -42,7 +48,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
             return Ok(Receipt::Released);
         }
         Transition::Fail { error } => {
-            tx.end(&mut row, &End::Failed(error))?;
+            tx.end(&mut row, &End::Failed(&storable(error)))?;
             return Ok(Receipt::Released);
         }
     }
@@ -100,9 +106,9 @@ fn replay(
     row.last_error = error.map(str::to_owned);
     row.go_to(at);
     let data =
-        serde_json::json!({ "attempt": row.attempt, "delay_ms": delay.as_millis() as u64, "error": error });
+        serde_json::json!({ "attempt": row.attempt, "delay_ms": micros(delay) / 1000, "error": error });
     tx.record(row, EventKind::StepRetried, Some(data.to_string()))?;
-    if delay.is_zero() {
+    if micros(delay) == 0 {
         row.run_at(tx.now_us());
     } else {
         row.park(Status::Scheduled, Some(When::In(delay).moment(tx.now())));
@@ -121,34 +127,50 @@ fn sleep(tx: &Tx<'_>, row: &mut Row, received: &[SignalId], at: &At, until: When
     Ok(())
 }
 
-pub(super) struct Park<'a> {
-    pub(super) at: &'a At,
-    pub(super) names: &'a [String],
-    pub(super) timeout: Option<When>,
+/// What a park on signals is about.
+pub(super) struct Waiting {
+    /// In order, each once.
+    names: Vec<String>,
+    pub(super) until: Option<Timestamp>,
+}
+
+impl Waiting {
+    pub(super) fn new(names: &[String], timeout: Option<When>, now: Timestamp) -> Self {
+        let mut names = names.to_vec();
+        names.sort_unstable();
+        names.dedup();
+        Self { names, until: timeout.map(|timeout| timeout.moment(now)) }
+    }
+
+    /// The `awaits` column.
+    pub(super) fn awaits(&self) -> String {
+        serde_json::json!(self.names).to_string()
+    }
+
+    /// The event's data.
+    pub(super) fn data(&self) -> String {
+        serde_json::json!({ "names": self.names, "until": self.until.map(|at| at.to_string()) }).to_string()
+    }
 }
 
 /// Parks on names, unless a matching signal is there that the parking step was not handed.
-pub(super) fn park_on_signals(
+fn park_on_signals(
     tx: &Tx<'_>,
     row: &mut Row,
     received: &[SignalId],
-    park: &Park<'_>,
+    at: &At,
+    waiting: &Waiting,
 ) -> Result<()> {
-    let mut names = park.names.to_vec();
-    names.sort_unstable();
-    names.dedup();
-    let until = park.timeout.map(|timeout| timeout.moment(tx.now()));
     row.progress();
-    row.go_to(park.at);
-    let data = serde_json::json!({ "names": names, "until": until.map(|at| at.to_string()) });
-    tx.record(row, EventKind::SignalWaiting, Some(data.to_string()))?;
-    row.awaits = Some(serde_json::json!(names).to_string());
-    match unseen(tx, row, received, &names)? {
+    row.go_to(at);
+    tx.record(row, EventKind::SignalWaiting, Some(waiting.data()))?;
+    row.awaits = Some(waiting.awaits());
+    match unseen(tx, row, received, &waiting.names)? {
         Some(InboxSignal { id, name, payload, dedup_key, .. }) => {
             wake_by_signal(tx, row, id, &NewSignal { name, payload, dedup_key })
         }
         None => {
-            row.park(Status::AwaitingSignal, until);
+            row.park(Status::AwaitingSignal, waiting.until);
             Ok(())
         }
     }
@@ -171,8 +193,8 @@ fn park_on_children(tx: &mut Tx<'_>, row: &mut Row, received: &[SignalId], spawn
     row.round += 1;
     let parentage = Parentage { parent: row.id, round: row.round, on_cancel: spawn.on_cancel };
     let mut inserted = 0_u32;
-    for child in &spawn.children {
-        match insert(tx, child, Some(parentage))? {
+    for child in insert(tx, &spawn.children, Some(parentage))? {
+        match child {
             Inserted::New(_) => inserted += 1,
             // This row is in our hands: what the store counted for it would be lost when we save it.
             Inserted::Taken { holder, signals } if holder == row.id => {

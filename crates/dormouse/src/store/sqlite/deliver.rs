@@ -1,53 +1,87 @@
 //! Delivering signals: store the row, then wake whoever is parked on its name.
 
+use std::collections::BTreeMap;
+
 use rusqlite::params;
 use serde::Serialize;
 
 use super::row::Row;
-use super::tx::Tx;
+use super::tx::{Tx, resolve};
 use crate::store::Delivery;
 use crate::{Delivered, EventKind, InstanceId, Json, NewSignal, Result, SignalId, Status, Wake};
 
-pub(super) fn deliver(tx: &mut Tx<'_>, delivery: &Delivery) -> Result<Delivered> {
-    match tx.find(&delivery.namespace, &delivery.target)? {
-        Some(row) => deliver_into(tx, row, &delivery.signal),
-        None => Ok(Delivered::NoTarget),
-    }
+pub(super) fn deliver(tx: &mut Tx<'_>, batch: &[Delivery]) -> Result<Vec<Delivered>> {
+    let addressed = |delivery: &'_ Delivery| resolve(tx.conn(), &delivery.namespace, &delivery.target);
+    let targets = batch.iter().map(addressed).collect::<Result<Vec<_>>>()?;
+    let sent = targets.into_iter().zip(batch).map(|(target, delivery)| {
+        let Delivery { namespace, signal, .. } = delivery;
+        Sent { target, namespace: Some(namespace), signal }
+    });
+    deliver_to(tx, sent)
 }
 
-pub(super) fn deliver_to(tx: &mut Tx<'_>, id: InstanceId, signal: &NewSignal) -> Result<Delivered> {
-    match tx.load(id)? {
-        Some(row) => deliver_into(tx, row, signal),
-        None => Ok(Delivered::NoTarget),
-    }
+/// A signal on its way.
+pub(super) struct Sent<'a> {
+    /// The instance, if it is known.
+    pub(super) target: Option<InstanceId>,
+    /// The namespace in which it has to be, if it was named by who sent this.
+    pub(super) namespace: Option<&'a str>,
+    pub(super) signal: &'a NewSignal,
 }
 
-fn deliver_into(tx: &mut Tx<'_>, mut row: Row, signal: &NewSignal) -> Result<Delivered> {
-    if row.status.is_terminal() {
-        return Ok(Delivered::NoTarget);
+/// Delivers to instances that are known. All of it is stored before any of it wakes someone: what comes together
+/// is there together, whatever becomes of its target.
+pub(super) fn deliver_to<'a>(
+    tx: &mut Tx<'_>,
+    batch: impl Iterator<Item = Sent<'a>>,
+) -> Result<Vec<Delivered>> {
+    let mut delivered = Vec::new();
+    // In the order of their ids: of those whose wake takes the same key, the oldest gets it.
+    let mut targets: BTreeMap<InstanceId, Option<Woken<'a>>> = BTreeMap::new();
+    for (place, Sent { target, namespace, signal }) in batch.enumerate() {
+        let hears =
+            |row: &Row| !row.status.is_terminal() && namespace.is_none_or(|name| name == row.namespace);
+        let row = target.map(|id| tx.load(id)).transpose()?.flatten();
+        let Some(mut row) = row.filter(hears) else {
+            delivered.push(Delivered::NoTarget);
+            continue;
+        };
+        let (payload, dedup_key) = (signal.payload.as_str(), &signal.dedup_key);
+        let stored = tx.sql(include_str!("deliver.sql"))?.execute(params![
+            row.id.0,
+            signal.name,
+            dedup_key,
+            tx.now_us(),
+            payload
+        ])?;
+        if stored == 0 {
+            delivered.push(Delivered::Duplicate);
+            continue;
+        }
+        let id = SignalId(tx.conn().last_insert_rowid());
+        delivered.push(Delivered::Accepted { id, woke: false });
+        let woken = targets.entry(row.id).or_default();
+        row.inbox += 1;
+        tx.sql("update instances set inbox = ?2 where id = ?1")?.execute((row.id.0, row.inbox))?;
+        if row.status == Status::AwaitingSignal && row.awaited_names().contains(&signal.name) {
+            woken.get_or_insert(Woken { place, id, signal });
+        }
     }
-    let id = row.id;
-    let (payload, dedup_key) = (signal.payload.as_str(), &signal.dedup_key);
-    let stored = tx.sql(include_str!("deliver.sql"))?.execute(params![
-        id.0,
-        signal.name,
-        dedup_key,
-        tx.now_us(),
-        payload
-    ])?;
-    if stored == 0 {
-        return Ok(Delivered::Duplicate);
-    }
-    let stored = SignalId(tx.conn().last_insert_rowid());
-    row.inbox += 1;
-    let woke = row.status == Status::AwaitingSignal && row.awaited_names().contains(&signal.name);
-    if woke {
-        wake_by_signal(tx, &mut row, stored, signal)?;
+    for (target, woken) in targets {
+        let Some(Woken { place, id, signal }) = woken else { continue };
+        let mut row = tx.load(target)?.expect("it has just been sent a signal");
+        wake_by_signal(tx, &mut row, id, signal)?;
         tx.save(&mut row)?;
-    } else {
-        tx.sql("update instances set inbox = ?2 where id = ?1")?.execute((id.0, row.inbox))?;
+        delivered[place] = Delivered::Accepted { id, woke: true };
     }
-    Ok(Delivered::Accepted { id: stored, woke })
+    Ok(delivered)
+}
+
+/// The signal that wakes an instance, and its place in the batch.
+struct Woken<'a> {
+    place: usize,
+    id: SignalId,
+    signal: &'a NewSignal,
 }
 
 /// Makes an instance runnable because of a signal, and records which.

@@ -7,10 +7,12 @@ use crate::store::Due;
 use crate::{EventKind, InstanceId, Result, Status, Wake};
 
 pub(super) fn due(tx: &mut Tx<'_>, rows_max: usize) -> Result<Due> {
-    let ids: Vec<i64> = tx
+    let mut ids: Vec<i64> = tx
         .sql(include_str!("due.sql"))?
         .query_map((tx.now_us(), rows_max as i64), |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
+    // They wake together: of those whose wake takes the same key, the oldest gets it.
+    ids.sort_unstable();
     for id in &ids {
         fire(tx, InstanceId(*id))?;
     }

@@ -2,13 +2,11 @@
 
 use rusqlite::params;
 
-use super::commit::{Park, park_on_signals};
+use super::commit::Waiting;
 use super::counts::Place;
-use super::deliver::deliver_to;
+use super::deliver::{Sent, deliver_to};
 use super::tx::Tx;
-use crate::{
-    Children, EventKind, History, Inserted, InstanceId, KeyScope, NewInstance, NewSignal, Result, Status,
-};
+use crate::{Children, EventKind, History, Inserted, InstanceId, KeyScope, NewInstance, Result, Status};
 
 /// Whose child an instance is.
 #[derive(Clone, Copy)]
@@ -18,14 +16,38 @@ pub(super) struct Parentage {
     pub(super) on_cancel: Children,
 }
 
-/// Inserts one instance, or tells who holds its key.
-pub(super) fn insert(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<Parentage>) -> Result<Inserted> {
-    let wake_at = new.start_at.map(|when| when.moment(tx.now())).filter(|at| *at > tx.now());
-    let status = if wake_at.is_some() { Status::Scheduled } else { Status::Runnable };
-    let blocked = match &new.lane {
-        Some(lane) if status == Status::Runnable => tx.lane_is_held(&new.namespace, lane, InstanceId(0))?,
-        _ => false,
+/// Inserts instances, and then delivers their signals: to them, or to whoever holds their key.
+pub(super) fn insert(
+    tx: &mut Tx<'_>,
+    batch: &[NewInstance],
+    parentage: Option<Parentage>,
+) -> Result<Vec<Inserted>> {
+    let mut inserted = batch.iter().map(|new| insert_one(tx, new, parentage)).collect::<Result<Vec<_>>>()?;
+    let sent = batch.iter().zip(&inserted).flat_map(|(new, inserted)| {
+        let target = Some(inserted.id());
+        new.signals.iter().map(move |signal| Sent { target, namespace: None, signal })
+    });
+    let mut delivered = deliver_to(tx, sent)?.into_iter();
+    for (new, inserted) in batch.iter().zip(&mut inserted) {
+        let delivered = delivered.by_ref().take(new.signals.len());
+        match inserted {
+            Inserted::Taken { signals, .. } => signals.extend(delivered),
+            Inserted::New(_) => delivered.for_each(drop),
+        }
+    }
+    Ok(inserted)
+}
+
+/// Inserts one instance in the status in which it starts, or tells who holds its key.
+fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<Parentage>) -> Result<Inserted> {
+    let parked = new.awaits.as_ref().map(|(names, timeout)| Waiting::new(names, *timeout, tx.now()));
+    let starts_at = new.start_at.map(|when| when.moment(tx.now())).filter(|at| *at > tx.now());
+    let (status, wake_at) = match (&parked, starts_at) {
+        (Some(waiting), _) => (Status::AwaitingSignal, waiting.until),
+        (None, Some(at)) => (Status::Scheduled, Some(at)),
+        (None, None) => (Status::Runnable, None),
     };
+    let blocked = new.lane.is_some() && status == Status::Runnable;
     let keeps_history = new.history.unwrap_or_default() == History::On;
     let inserted = tx.sql(include_str!("insert.sql"))?.execute(params![
         new.namespace,
@@ -33,11 +55,12 @@ pub(super) fn insert(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<Paren
         new.version,
         status.as_str(),
         new.at.step,
+        1 + i64::from(parked.is_some()),
         new.queue,
         new.priority,
         tx.now_us(),
         wake_at.map(jiff::Timestamp::as_microsecond),
-        0,
+        parked.as_ref().map(Waiting::awaits),
         parentage.map(|p| p.parent.0),
         parentage.map(|p| p.round),
         parentage.is_some_and(|p| p.on_cancel == Children::Cancel),
@@ -49,47 +72,33 @@ pub(super) fn insert(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<Paren
         new.at.state.as_str(),
     ])?;
     if inserted == 0 {
-        return taken(tx, new);
+        let key = new.key.as_deref().expect("only a key can be taken");
+        let holder = tx.key_holder(&new.namespace, key)?.expect("a taken key has a holder");
+        return Ok(Inserted::Taken { holder, signals: Vec::new() });
     }
     let id = InstanceId(tx.conn().last_insert_rowid());
     let NewInstance { namespace, queue, machine, at, .. } = new;
     tx.counts.add(Place { namespace, queue, machine, step: &at.step, status }, 1);
     if keeps_history {
         let forked = new.forked_from.map(|(from, seq)| format!(r#"{{"forked_from":{from},"seq":{seq}}}"#));
-        tx.sql(include_str!("record.sql"))?.execute(params![
-            id.0,
-            1,
-            EventKind::Created.as_str(),
-            new.version,
-            new.at.step,
-            tx.now_us(),
-            forked,
-            new.at.state.as_str()
-        ])?;
+        let (step, state) = (&*new.at.step, new.at.state.as_str());
+        let mut record = tx.sql(include_str!("record.sql"))?;
+        let kind = EventKind::Created.as_str();
+        record.execute(params![id.0, 1, kind, new.version, step, tx.now_us(), forked, state])?;
+        if let Some(waiting) = &parked {
+            let (kind, data) = (EventKind::SignalWaiting.as_str(), waiting.data());
+            record.execute(params![id.0, 2, kind, new.version, step, tx.now_us(), data, None::<&str>])?;
+        }
     }
-    match wake_at {
-        Some(at) => tx.effects.arm(at),
-        None if !blocked => tx.effects.runnable(&new.queue),
-        None => {}
-    }
-    if let Some((names, timeout)) = &new.awaits {
-        let mut row = tx.load(id)?.expect("it was just inserted");
-        park_on_signals(tx, &mut row, &[], &Park { at: &new.at, names, timeout: *timeout })?;
-        tx.save(&mut row)?;
-    }
-    for signal in &new.signals {
-        deliver_to(tx, id, signal)?;
+    match (&new.lane, wake_at) {
+        (_, Some(at)) => tx.effects.arm(at),
+        (Some(lane), None) if blocked => {
+            tx.lanes.insert((new.namespace.clone(), lane.clone()));
+        }
+        (_, None) if status == Status::Runnable => tx.effects.runnable(&new.queue),
+        _ => {}
     }
     Ok(Inserted::New(id))
-}
-
-/// The key is taken: the signals that came along are for its holder.
-fn taken(tx: &mut Tx<'_>, new: &NewInstance) -> Result<Inserted> {
-    let key = new.key.as_deref().expect("only a key can be taken");
-    let holder = tx.key_holder(&new.namespace, key)?.expect("a taken key has a holder");
-    let deliver = |signal: &NewSignal| deliver_to(tx, holder, signal);
-    let signals = new.signals.iter().map(deliver).collect::<Result<_>>()?;
-    Ok(Inserted::Taken { holder, signals })
 }
 
 fn scope_text(scope: &KeyScope) -> Option<String> {

@@ -52,11 +52,12 @@ pub(super) fn heartbeat(tx: &mut Tx<'_>, worker: WorkerId, lease: Duration) -> R
     if renewed == 0 {
         return Ok(Lease::Lost);
     }
-    let cancel = tx
-        .sql("select id from instances where worker = ?1 and worker is not null and cancel_requested = 1")?
-        .query_map([worker.0], |row| Ok(InstanceId(row.get(0)?)))?
+    let held: Vec<(InstanceId, bool)> = tx
+        .sql("select id, cancel_requested from instances where worker = ?1 and worker is not null")?
+        .query_map([worker.0], |row| Ok((InstanceId(row.get(0)?), row.get(1)?)))?
         .collect::<rusqlite::Result<_>>()?;
-    Ok(Lease::Held { cancel })
+    let cancel = held.iter().filter(|(_, cancel)| *cancel).map(|(id, _)| *id).collect();
+    Ok(Lease::Held { cancel, holds: held.into_iter().map(|(id, _)| id).collect() })
 }
 
 pub(super) fn holds_lease(tx: &Tx<'_>, worker: WorkerId) -> Result<bool> {
@@ -69,12 +70,25 @@ pub(super) fn deregister(tx: &mut Tx<'_>, worker: WorkerId) -> Result<()> {
     Ok(())
 }
 
+pub(super) fn release(tx: &mut Tx<'_>, worker: WorkerId, instances: &[InstanceId]) -> Result<usize> {
+    let mut released = 0;
+    for id in instances {
+        if tx.load(*id)?.is_some_and(|row| row.worker == Some(worker)) {
+            take_back(tx, *id)?;
+            released += 1;
+        }
+    }
+    Ok(released)
+}
+
 pub(super) fn reap(tx: &mut Tx<'_>, rows_max: usize) -> Result<usize> {
     end_leases(tx, |_, process| process.is_gone())?;
-    let ids: Vec<i64> = tx
+    let mut ids: Vec<i64> = tx
         .sql(include_str!("reap.sql"))?
         .query_map((tx.now_us(), rows_max as i64), |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
+    // They are taken back together: of those whose key is the same, the oldest gets it.
+    ids.sort_unstable();
     for id in &ids {
         take_back(tx, InstanceId(*id))?;
     }

@@ -11,7 +11,9 @@ cross join instances i indexed by instances_awaiting on i.awaits = sets.awaits a
 where :awaiting in (select value from json_each(sets.awaits))
     and (:after is null or i.id > :after)
     and (:namespace is null or i.namespace = :namespace) and (:machine is null or i.machine = :machine)
-    and (:queue is null or i.queue = :queue)
+    and (:status is null or i.status = :status) and (:queue is null or i.queue = :queue)
+    and (:parent is null or i.parent = :parent)
+    and (:key is null or (i.key >= :key and i.key < :key_end))
     and (:created_from is null or i.created_at >= :created_from)
     and (:created_before is null or i.created_at < :created_before)
 order by i.id limit :limit

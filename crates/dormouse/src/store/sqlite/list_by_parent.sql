@@ -6,4 +6,5 @@ where parent = :parent and parent is not null
     and (:status is null or status = :status) and (:queue is null or queue = :queue)
     and (:created_from is null or created_at >= :created_from)
     and (:created_before is null or created_at < :created_before)
+    and (:key is null or (key >= :key and key < :key_end))
 order by id desc limit :limit

@@ -21,8 +21,8 @@ pub(super) fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
     let sql = match filter {
         Filter { awaiting: Some(_), .. } => include_str!("list_awaiting.sql"),
         Filter { parent: Some(_), .. } => include_str!("list_by_parent.sql"),
-        Filter { key_prefix: Some(_), .. } => include_str!("list_by_key.sql"),
-        Filter { status: Some(Status::Failed), .. } => include_str!("list_failed.sql"),
+        Filter { key_prefix: Some(_), namespace: Some(_), .. } => include_str!("list_by_key.sql"),
+        Filter { status: Some(Status::Failed), key_prefix: None, .. } => include_str!("list_failed.sql"),
         _ => include_str!("list.sql"),
     };
     let mut sql = conn.prepare_cached(sql)?;

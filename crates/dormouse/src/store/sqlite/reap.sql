@@ -2,4 +2,4 @@
 -- left to itself, SQLite walks every claim there is and asks for each whether its worker lives.
 select i.id from workers w cross join instances i on i.worker = w.id
 where w.lease_until < ?1 and i.worker is not null
-limit ?2
+order by w.id, i.id limit ?2

@@ -156,22 +156,22 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Writes a changed row back, and hands its lane on if it let go of it.
+    /// Writes a changed row back, and notes its lane if it may need another holder.
     pub(super) fn save(&mut self, row: &mut Row) -> Result<()> {
         if let Some(holder) = self.key_rival(row)? {
             self.fail_for_taken_key(row, holder)?;
         }
         if let Some(lane) = &row.lane {
-            row.blocked = row.status == Status::Runnable
-                && (row.paused || (!row.was_open && self.lane_is_held(&row.namespace, lane, row.id)?));
+            // Whoever did not hold its lane stands behind it until the lane is settled.
+            row.blocked = row.status == Status::Runnable && (row.paused || !row.was_open);
+            if row.blocked || (row.was_open && !row.is_open()) {
+                self.lanes.insert((row.namespace.clone(), lane.clone()));
+            }
         }
         self.write(row)?;
         self.counts.add(row.place(row.was_at.0, &row.was_at.1), -1);
         self.counts.add(row.place(row.status, &row.step), 1);
         self.note_effects(row);
-        if row.was_open && !row.is_open() {
-            self.release_lane(row)?;
-        }
         Ok(())
     }
 
@@ -256,20 +256,21 @@ impl Tx<'_> {
         }
     }
 
-    pub(super) fn lane_is_held(&self, namespace: &str, lane: &str, but_by: InstanceId) -> Result<bool> {
-        let mut sql = self.sql(include_str!("lane_holder.sql"))?;
-        Ok(sql.exists((namespace, lane, but_by.0))?)
-    }
-
-    fn release_lane(&mut self, row: &Row) -> Result<()> {
-        let Some(lane) = &row.lane else { return Ok(()) };
-        let next: Option<(i64, String)> = self
-            .sql(include_str!("lane_next.sql"))?
-            .query_row((&row.namespace, lane), |next| Ok((next.get(0)?, next.get(1)?)))
-            .optional()?;
-        if let Some((next, queue)) = next {
-            self.sql("update instances set blocked = 0 where id = ?1")?.execute([next])?;
-            self.effects.runnable(&queue);
+    /// Hands each lane that this write touched and nobody holds to the next in line. Once, at its end: of those
+    /// that become runnable together, the lane's order decides who is first, and not the order of the batch.
+    pub(super) fn settle_lanes(&mut self) -> Result<()> {
+        for (namespace, lane) in std::mem::take(&mut self.lanes) {
+            if self.sql(include_str!("lane_holder.sql"))?.exists((&namespace, &lane, 0))? {
+                continue;
+            }
+            let next: Option<(i64, String)> = self
+                .sql(include_str!("lane_next.sql"))?
+                .query_row((&namespace, &lane), |next| Ok((next.get(0)?, next.get(1)?)))
+                .optional()?;
+            if let Some((next, queue)) = next {
+                self.sql("update instances set blocked = 0 where id = ?1")?.execute([next])?;
+                self.effects.runnable(&queue);
+            }
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! One write under way: its connection, its time, and what it will have made possible.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension};
 
@@ -12,11 +14,13 @@ pub(super) struct Tx<'c> {
     now: Timestamp,
     pub(super) effects: Effects,
     pub(super) counts: Counts,
+    /// Lanes, by namespace, that may have no holder: settled when the write is complete.
+    pub(super) lanes: BTreeSet<(String, String)>,
 }
 
 impl<'c> Tx<'c> {
     pub(super) fn new(conn: &'c Connection, now: Timestamp) -> Self {
-        Self { conn, now, effects: Effects::default(), counts: Counts::default() }
+        Self { conn, now, effects: Effects::default(), counts: Counts::default(), lanes: BTreeSet::new() }
     }
 
     pub(super) fn conn(&self) -> &'c Connection {

@@ -108,7 +108,8 @@ where
     fn run(&mut self, conn: &Connection, clock: &dyn Clock, counts: &mut Counts) -> Result<()> {
         let changes_before = conn.total_changes();
         let mut tx = Tx::new(conn, clock.now());
-        self.answer = Some(match (self.verb)(&mut tx) {
+        let written = (self.verb)(&mut tx).and_then(|value| tx.settle_lanes().map(|()| value));
+        self.answer = Some(match written {
             Ok(value) => {
                 let (effects, moved) = tx.into_parts();
                 counts.merge(moved);

@@ -1,0 +1,54 @@
+//! Starting and signalling in the caller's own transaction: it happens if and only if that commits.
+//!
+//! Pokes are sent by that commit, too. Until then, what is signalled stays locked, so the transaction should be short.
+
+use super::Client;
+use super::signal::check_target;
+use super::start::one;
+use crate::store::{Delivery, postgres};
+use crate::{Delivered, Error, Inserted, InstanceId, NewInstance, NewSignal, Result, Target};
+
+impl Client {
+    /// Starts an instance in the caller's transaction, on PostgreSQL.
+    ///
+    /// A taken key is [`Error::KeyTaken`], and leaves the transaction usable.
+    pub async fn start_in(&self, conn: &mut postgres::Connection, new: NewInstance) -> Result<InstanceId> {
+        let key = new.key.clone();
+        one(self.start_many_in(conn, [new]).await?, key)
+    }
+
+    /// Starts many instances in the caller's transaction, on PostgreSQL, and says for each what became of it.
+    pub async fn start_many_in(
+        &self,
+        conn: &mut postgres::Connection,
+        new: impl IntoIterator<Item = NewInstance>,
+    ) -> Result<Vec<Inserted>> {
+        postgres::insert_in(conn, self.admit_all(new)?).await
+    }
+
+    /// Sends a signal in the caller's transaction, on PostgreSQL.
+    ///
+    /// A target that is unknown or has ended is [`Error::NoTarget`], and leaves the transaction usable.
+    pub async fn signal_in(
+        &self,
+        conn: &mut postgres::Connection,
+        target: impl Into<Target>,
+        signal: NewSignal,
+    ) -> Result<Delivered> {
+        let target = target.into();
+        signal.check(&self.limits)?;
+        check_target(&target)?;
+        let machine = match self.registry.might_refuse(&signal.name, &signal.payload) {
+            true => postgres::machine_in(conn, &self.namespace, &target).await?,
+            false => None,
+        };
+        if let Some((machine, version)) = machine {
+            self.registry.check_payload(&machine, version, &signal.name, &signal.payload)?;
+        }
+        let delivery = Delivery { namespace: self.namespace.to_string(), target: target.clone(), signal };
+        match postgres::deliver_in(conn, delivery).await? {
+            Delivered::NoTarget => Err(Error::NoTarget(target)),
+            delivered => Ok(delivered),
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The PostgreSQL store: many processes on many machines, one truth.
+//!
+//! Each verb is one statement, a function in the schema `dormouse`, so that nothing depends on a transaction that
+//! stays open while we wait for anything. The functions are beside this file, one for each verb; what must hold
+//! between rows is kept in one place, `apply.sql`.
+
+mod access;
+mod backlog;
+mod bench;
+mod changes;
+mod claim;
+mod collect;
+mod commit;
+mod connect;
+mod db;
+mod deliver;
+mod fault;
+mod gather;
+mod insert;
+mod lease;
+mod marks;
+mod operate;
+mod pokes;
+mod pool;
+mod query;
+mod rider;
+mod schema;
+mod types;
+mod within;
+
+/// The driver whose connections and transactions callers pass in.
+pub use sqlx;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+pub use self::bench::Bench;
+use self::connect::Address;
+use self::db::Db;
+use self::gather::Gather;
+use self::marks::Memory;
+use self::pokes::Pokes;
+pub use self::rider::StepTransaction;
+pub use self::schema::{Migrated, roles_script, script as schema_script};
+use self::types::Columns;
+pub(crate) use self::within::{deliver_in, insert_in, machine_in};
+use crate::poke::Hub;
+use crate::store::{
+    About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim, Claimed,
+    Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit, NewWorker, Page,
+    Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Written,
+};
+use crate::{
+    At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
+    SystemClock, Target, When, WorkerId,
+};
+
+/// What callers pass in, in a transaction of theirs.
+pub type Connection = sqlx::PgConnection;
+
+/// Groups of outcomes that are committed at a time.
+const GROUPS_MAX: usize = 2;
+
+/// A PostgreSQL database.
+pub struct PostgresStore {
+    db: Db,
+    hub: Arc<Hub>,
+    pokes: Arc<Pokes>,
+    memory: Memory,
+    inserts: Gather<NewInstance, Inserted>,
+    deliveries: Gather<Delivery, Delivered>,
+    /// What time it was there, at which moment here.
+    time: Mutex<Option<(Timestamp, Instant)>>,
+}
+
+impl PostgresStore {
+    /// Connects to a database whose schema is up to date.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let address = Address::parse(url)?;
+        schema::check(&mut address.connect().await?).await.map_err(|error| address.unusable(error))?;
+        let (db, hears) = address.open().await?;
+        let hub = Arc::new(Hub::default());
+        let pokes = Pokes::start(db.clone(), &hub, hears.then_some(address));
+        Ok(Self {
+            inserts: Gather::new(insert::gathered(&db)),
+            deliveries: Gather::new(deliver::gathered(&db)),
+            db,
+            hub,
+            pokes,
+            memory: Memory::default(),
+            time: Mutex::default(),
+        })
+    }
+
+    /// Brings a database's schema up to date.
+    pub async fn migrate(url: &str) -> Result<Migrated> {
+        schema::migrate(&mut Address::parse(url)?.connect().await?).await
+    }
+
+    /// Closes every connection, after what is under way.
+    pub async fn close(&self) {
+        self.db.pool.close().await;
+        self.db.steps.close().await;
+    }
+
+    /// Notes what time it is in the database.
+    fn note_time(&self, now: Timestamp) {
+        *self.time.lock().expect("no code panics while it holds this lock") = Some((now, Instant::now()));
+    }
+
+    /// How long it is until a moment of the database's time, whatever the clock here shows.
+    fn until(&self, at: Timestamp) -> Duration {
+        let noted = *self.time.lock().expect("no code panics while it holds this lock");
+        let (then, noted_at) = noted.unwrap_or_else(|| (SystemClock.now(), Instant::now()));
+        Duration::try_from(at.duration_since(then)).unwrap_or_default().saturating_sub(noted_at.elapsed())
+    }
+
+    async fn sweep(&self, rows_max: usize) -> Result<Written<Due>> {
+        let sql = "select v.woken, v.next, v.at, (v.effects).* from dormouse.due($1) v";
+        let row = self.db.one(|| sqlx::query(sql).bind(rows_max as i32)).await?;
+        self.note_time(row.moment("at")?);
+        let value = Due { woken: row.number("woken")?, next: row.moment_or_none("next")? };
+        Ok(Written { value, effects: row.effects()? })
+    }
+}
+
+impl Store for PostgresStore {
+    fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    fn poke(&self, effects: &Effects) {
+        self.hub.apply(effects);
+        self.pokes.add(effects);
+    }
+
+    fn sleep(&self, until: When) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let left = match until {
+            When::In(duration) => duration,
+            When::At(at) => self.until(at),
+        };
+        Box::pin(tokio::time::sleep(left))
+    }
+
+    fn insert(&self, batch: Vec<NewInstance>) -> Reply<'_, Written<Vec<Inserted>>> {
+        Box::pin(self.inserts.call(batch))
+    }
+
+    fn deliver(&self, batch: Vec<Delivery>) -> Reply<'_, Written<Vec<Delivered>>> {
+        Box::pin(self.deliveries.call(batch))
+    }
+
+    fn claim(&self, claim: Claim) -> Reply<'_, Written<Vec<Claimed>>> {
+        Box::pin(async move { claim::claim(&self.db, &claim).await })
+    }
+
+    fn groups_max(&self) -> usize {
+        // While the server writes one, the next is put together here.
+        GROUPS_MAX
+    }
+
+    fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>> {
+        Box::pin(async move { commit::commit(&self.db, &self.memory, worker, &batch).await })
+    }
+
+    fn begin(&self) -> Reply<'_, Rider> {
+        Box::pin(rider::begin(&self.db))
+    }
+
+    fn commit_with(&self, worker: WorkerId, commit: Commit, rider: Rider) -> Reply<'_, Written<Receipt>> {
+        Box::pin(rider::commit_with(self.db.clone(), worker, commit, rider))
+    }
+
+    fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>> {
+        Box::pin(self.sweep(rows_max))
+    }
+
+    fn register(&self, worker: NewWorker) -> Reply<'_, WorkerId> {
+        Box::pin(async move { lease::register(&self.db, &worker).await })
+    }
+
+    fn heartbeat(&self, worker: WorkerId, lease: Duration) -> Reply<'_, Lease> {
+        Box::pin(lease::heartbeat(&self.db, worker, lease))
+    }
+
+    fn deregister(&self, worker: WorkerId) -> Reply<'_, ()> {
+        Box::pin(lease::deregister(&self.db, worker))
+    }
+
+    fn release(&self, worker: WorkerId, instances: Vec<InstanceId>) -> Reply<'_, Written<usize>> {
+        Box::pin(async move { lease::release(&self.db, worker, &instances).await })
+    }
+
+    fn reap(&self, rows_max: usize) -> Reply<'_, Written<usize>> {
+        Box::pin(lease::reap(&self.db, rows_max))
+    }
+
+    fn collect(&self, collect: Collect) -> Reply<'_, Collected> {
+        Box::pin(collect::collect(&self.db, collect))
+    }
+
+    fn cancel(&self, namespace: String, target: Target) -> Reply<'_, Written<Cancel>> {
+        Box::pin(async move { operate::cancel(&self.db, &namespace, &target).await })
+    }
+
+    fn retry(&self, namespace: String, target: Target, at: Option<At>) -> Reply<'_, Written<InstanceId>> {
+        Box::pin(async move { operate::retry(&self.db, &namespace, &target, at.as_ref()).await })
+    }
+
+    fn pause(&self, namespace: String, target: Target, brake: Brake) -> Reply<'_, Written<InstanceId>> {
+        Box::pin(async move { operate::pause(&self.db, &namespace, &target, brake).await })
+    }
+
+    fn pause_queue(&self, namespace: String, queue: String, brake: Brake) -> Reply<'_, Written<()>> {
+        Box::pin(async move { operate::pause_queue(&self.db, &namespace, &queue, brake).await })
+    }
+
+    fn get(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>> {
+        Box::pin(async move { query::get(&self.db, &namespace, &target).await })
+    }
+
+    fn list(&self, filter: Filter) -> Reply<'_, Page> {
+        Box::pin(async move { query::list(&self.db, &filter).await })
+    }
+
+    fn history(&self, id: InstanceId, after_seq: u64, events_max: usize) -> Reply<'_, Vec<Event>> {
+        Box::pin(query::history(&self.db, id, after_seq, events_max))
+    }
+
+    fn inbox(&self, id: InstanceId) -> Reply<'_, Vec<InboxSignal>> {
+        Box::pin(query::inbox(&self.db, id))
+    }
+
+    fn situation(&self, namespace: String, target: Target) -> Reply<'_, Option<Situation>> {
+        Box::pin(async move { query::situation(&self.db, &namespace, &target).await })
+    }
+
+    fn stats(&self) -> Reply<'_, Stats> {
+        Box::pin(query::stats(&self.db))
+    }
+
+    fn about(&self) -> Reply<'_, About> {
+        Box::pin(access::about(&self.db))
+    }
+
+    fn backlog(&self, namespace: Option<String>) -> Reply<'_, Backlog> {
+        Box::pin(async move { backlog::backlog(&self.db, namespace.as_deref()).await })
+    }
+
+    fn changes(&self, namespace: Option<String>, after: Option<i64>, rows_max: usize) -> Reply<'_, Changes> {
+        Box::pin(async move { changes::changes(&self.db, namespace.as_deref(), after, rows_max).await })
+    }
+
+    fn add_api_key(&self, new: NewApiKey) -> Reply<'_, ApiKey> {
+        Box::pin(async move { access::add_api_key(&self.db, &new).await })
+    }
+
+    fn api_key(&self, id: String) -> Reply<'_, Option<ApiKey>> {
+        Box::pin(async move { Ok(access::api_keys(&self.db, None, Some(&id)).await?.pop()) })
+    }
+
+    fn api_keys(&self, namespace: Option<String>) -> Reply<'_, Vec<ApiKey>> {
+        Box::pin(async move { access::api_keys(&self.db, namespace.as_deref(), None).await })
+    }
+
+    fn revoke_api_key(&self, namespace: Option<String>, id: String) -> Reply<'_, Option<ApiKey>> {
+        Box::pin(async move { access::revoke_api_key(&self.db, namespace.as_deref(), &id).await })
+    }
+
+    fn record_audit(&self, entries: Vec<NewAudit>) -> Reply<'_, ()> {
+        Box::pin(async move { access::record_audit(&self.db, &entries).await })
+    }
+
+    fn audit(&self, filter: AuditFilter) -> Reply<'_, Vec<Audit>> {
+        Box::pin(async move { access::audit(&self.db, &filter).await })
+    }
+
+    fn admit(&self, request: Repeatable) -> Reply<'_, Admission> {
+        Box::pin(async move { access::admit(&self.db, &request).await })
+    }
+
+    fn answer(&self, namespace: String, key: String, answer: Option<Answer>) -> Reply<'_, ()> {
+        Box::pin(async move { access::answer(&self.db, &namespace, &key, answer.as_ref()).await })
+    }
+
+    fn tidy(&self, answers_for: Duration, audit_for: Duration, rows_max: usize) -> Reply<'_, usize> {
+        Box::pin(access::tidy(&self.db, answers_for, audit_for, rows_max))
+    }
+}

@@ -1,0 +1,166 @@
+-- For any program in any language, inside its own transaction: what it starts, signals or cancels here happens if and
+-- only if that transaction commits. Granted apart from everything else, and run with the owner's rights, so that a
+-- caller needs no right to any table.
+
+-- Refuses a name that is empty, too long, or holds control characters.
+create or replace function dormouse.check_name(p_what text, p_name text) returns void
+language plpgsql immutable as $$
+begin
+    if p_name is null then
+        return;
+    elsif p_name = '' or octet_length(p_name) > 255 or p_name ~ '[[:cntrl:]]' then
+        raise exception using errcode = 'invalid_parameter_value',
+            message = format('the %s %L is refused', p_what, left(p_name, 64)),
+            hint = 'It must have 1 to 255 bytes and no control characters.';
+    end if;
+end
+$$;
+
+-- Refuses a document over 1 MiB, or one that holds U+0000, which no worker could hand on.
+create or replace function dormouse.check_document(p_what text, p_document json) returns void
+language plpgsql immutable as $$
+begin
+    if octet_length(p_document::text) > 1048576 then
+        raise exception using errcode = 'program_limit_exceeded',
+            message = format('the %s is %s bytes of JSON and the limit is 1048576',
+                p_what, octet_length(p_document::text)),
+            hint = 'Store the bulk elsewhere and keep a reference.';
+    elsif p_document::text ~ '(^|[^\\])(\\\\)*\\u0000' then
+        raise exception using errcode = 'untranslatable_character',
+            message = format('the %s holds U+0000, which cannot be stored', p_what),
+            hint = 'Leave the character out, or encode what it stands for.';
+    end if;
+end
+$$;
+
+-- Pokes whoever listens, when the transaction commits. A payload has at most 8,000 bytes: what does not fit is found by
+-- polling.
+create or replace function dormouse.poke(p_effects dormouse.effects) returns void
+language plpgsql as $$
+begin
+    perform pg_notify('dormouse', json_strip_nulls(json_build_object(
+        'from', 0, 'queues', p_effects.queues[1:5], 'wake_at', p_effects.wake_at,
+        'ended', p_effects.ended[1:100], 'cancel', p_effects.cancel[1:50]
+    ))::text)
+    where p_effects.queues is not null or p_effects.wake_at is not null or p_effects.ended is not null
+        or p_effects.cancel is not null;
+end
+$$;
+
+-- Starts an instance of a machine, and returns its id. Step, version and queue are those that its workers declared,
+-- unless given.
+create or replace function dormouse.start(
+    machine text, state json default 'null', key text default null, step text default null,
+    version integer default null, queue text default null, priority integer default 0, lane text default null,
+    start_at timestamptz default null, namespace text default 'default'
+) returns bigint language plpgsql security definer set search_path = dormouse, pg_temp as $$
+declare
+    v_declared dormouse.machines;
+    v_inserted record;
+begin
+    perform dormouse.check_name('machine', start.machine), dormouse.check_name('key', start.key),
+        dormouse.check_name('step', start.step), dormouse.check_name('queue', start.queue),
+        dormouse.check_name('lane', start.lane), dormouse.check_name('namespace', start.namespace),
+        dormouse.check_document('state', start.state);
+    select * into v_declared from dormouse.machines m
+    where m.name = start.machine and (start.version is null or m.version = start.version)
+    order by m.version desc limit 1;
+    if v_declared.name is null and (start.step is null or start.version is null) then
+        raise exception using errcode = 'undefined_object',
+            message = format('no worker has registered a machine %L%s', start.machine,
+                coalesce(' of version ' || start.version, '')),
+            hint = 'Start a worker that runs it first, or give both step and version.';
+    elsif start.step is not null and v_declared.name is not null and v_declared.steps <> '{}'
+        and start.step <> all (v_declared.steps) then
+        raise exception using errcode = 'invalid_parameter_value',
+            message = format('machine %L has no step %L', start.machine, start.step),
+            hint = format('Its steps are %s.', array_to_string(v_declared.steps, ', '));
+    elsif start.step is null and v_declared.steps = '{}' then
+        raise exception using errcode = 'invalid_parameter_value',
+            message = format('machine %L does not declare its steps', start.machine), hint = 'Give the step.';
+    end if;
+    select i.ids, i.holders, i.effects into v_inserted from dormouse.insert(json_build_array(json_build_object(
+        'ord', 1, 'namespace', start.namespace, 'machine', start.machine,
+        'version', coalesce(start.version, v_declared.version), 'step', coalesce(start.step, v_declared.steps[1]),
+        'state', coalesce(start.state, 'null')::text,
+        'queue', coalesce(start.queue, v_declared.queue, 'default'), 'priority', start.priority,
+        'lane', start.lane, 'key', start.key, 'keeps', coalesce(v_declared.keeps_history, true),
+        'at_us', (extract(epoch from start.start_at) * 1000000)::bigint
+    ))) i;
+    if v_inserted.holders[1] is not null then
+        raise exception using errcode = 'unique_violation',
+            message = format('the key %L is taken by instance %s', start.key, v_inserted.holders[1]),
+            detail = v_inserted.holders[1]::text;
+    end if;
+    perform dormouse.poke(v_inserted.effects);
+    return v_inserted.ids[1];
+end
+$$;
+
+-- Delivers a signal, and returns `accepted` or `duplicate`. A target that is unknown or has ended is an error.
+create or replace function dormouse.signal_one(
+    p_namespace text, p_id bigint, p_key text, p_name text, p_payload json, p_dedup_key text
+) returns text language plpgsql as $$
+declare
+    v_delivered record;
+begin
+    perform dormouse.check_name('key', p_key), dormouse.check_name('signal name', p_name),
+        dormouse.check_name('dedup key', p_dedup_key), dormouse.check_name('namespace', p_namespace),
+        dormouse.check_document('payload', p_payload);
+    select d.results, d.effects into v_delivered from dormouse.deliver(json_build_array(json_build_object(
+        'ord', 1, 'namespace', p_namespace, 'id', p_id, 'key', p_key, 'name', p_name,
+        'payload', coalesce(p_payload, 'null')::text, 'dedup_key', p_dedup_key
+    ))) d;
+    if v_delivered.results[1] = 'no_target' then
+        raise exception using errcode = 'no_data_found',
+            message = format('no live instance %s to signal: it is unknown or has ended',
+                coalesce(p_id::text, format('with key %L', p_key)));
+    end if;
+    perform dormouse.poke(v_delivered.effects);
+    return v_delivered.results[1];
+end
+$$;
+
+create or replace function dormouse.signal(
+    key text, name text, payload json default 'null', dedup_key text default null,
+    namespace text default 'default'
+) returns text language sql security definer set search_path = dormouse, pg_temp as $$
+    select dormouse.signal_one(namespace, null, key, name, payload, dedup_key)
+$$;
+
+create or replace function dormouse.signal(
+    id bigint, name text, payload json default 'null', dedup_key text default null,
+    namespace text default 'default'
+) returns text language sql security definer set search_path = dormouse, pg_temp as $$
+    select dormouse.signal_one(namespace, id, null, name, payload, dedup_key)
+$$;
+
+-- Cancels an instance, and returns `cancelled`, or `requested` if a step of it is running: it is cancelled when that
+-- ends. One that has ended is left as it is, and its status returned; one that is unknown is an error.
+create or replace function dormouse.cancel_target(p_namespace text, p_id bigint, p_key text) returns text
+language plpgsql as $$
+declare
+    v_cancelled record;
+begin
+    select c.answer, c.status, c.effects into v_cancelled from dormouse.cancel_one(p_namespace, p_id, p_key) c;
+    if v_cancelled.answer = 'not_found' then
+        raise exception using errcode = 'no_data_found',
+            message = format('there is no instance %s', coalesce(p_id::text, format('with key %L', p_key)));
+    end if;
+    perform dormouse.poke(v_cancelled.effects);
+    return case when v_cancelled.answer = 'ended' then v_cancelled.status else v_cancelled.answer end;
+end
+$$;
+
+create or replace function dormouse.cancel(key text, namespace text default 'default') returns text
+language sql security definer set search_path = dormouse, pg_temp as $$
+    select dormouse.cancel_target(namespace, null, key)
+$$;
+
+create or replace function dormouse.cancel(id bigint, namespace text default 'default') returns text
+language sql security definer set search_path = dormouse, pg_temp as $$
+    select dormouse.cancel_target(namespace, id, null)
+$$;
+
+-- Nobody but the owner runs any of this unless told so.
+revoke execute on all functions in schema dormouse from public;

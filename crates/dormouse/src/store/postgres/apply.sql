@@ -1,0 +1,140 @@
+-- Applies changes to rows that the caller has locked, and keeps what must hold between rows: a key has one
+-- holder, a lane has one holder, a barrier counts each end once, every transition is an event, and counts are kept.
+create or replace function dormouse.apply(p_changes dormouse.change[], p_now timestamptz)
+returns dormouse.effects language plpgsql as $$
+declare
+    v_changes dormouse.change[] := p_changes;
+    v_place constant bigint := dormouse.feed_place();
+    v_effects dormouse.effects;
+    v_queues text[];
+    v_wake_at timestamptz;
+    v_ended bigint[];
+    v_parents bigint[];
+    v_rounds integer[];
+    v_namespaces text[];
+    v_lanes text[];
+    v_step_namespaces text[];
+    v_step_lanes text[];
+begin
+    -- Ends take their parents along, who rarely end themselves: the second round is nearly always the last.
+    while v_changes is not null loop
+        with wanted as (
+            select c.*, o.parent, o.parent_round, o.joined, o.lane, o.namespace, o.machine, o.queue,
+                o.keeps_history, o.key_scope, o.status as old_status, o.step as old_step,
+                o.status = 'executing' or (o.status = 'runnable' and not o.blocked and not o.paused) as was_open,
+                c.status in ('done', 'failed', 'cancelled') as ends,
+                -- The default scope never takes a key back, except by a retry, which asks before it comes here. For
+                -- others: whoever holds the key, or will when these changes are made.
+                nullif(case
+                    when o.key_scope is not null and o.key_scope <> 'always'
+                        and strpos(o.key_scope, c.status) > 0
+                    then coalesce(dormouse.key_holder(o.namespace, o.key), (
+                        select min(f.id) from unnest(v_changes) f join dormouse.instances i on i.id = f.id
+                        where i.namespace = o.namespace and i.key = o.key and strpos(i.key_scope, f.status) > 0
+                    ))
+                end, o.id) as holder
+            from unnest(v_changes) c join dormouse.instances o on o.id = c.id
+        ), decided as (
+            -- A status in which a key counts as taken cannot be entered while another holds it: this row alone
+            -- fails, and lets go of its claim on the key if even `failed` could not be saved with it.
+            select w.*, case when holder is not null and not ends then
+                    format('it could not become %s: its key is taken by instance %s', w.status, holder)
+                end as rivalry,
+                (kind is not null)::int + (then_kind is not null)::int
+                    + (holder is not null and not ends)::int as events
+            from wanted w
+        ), saved as (
+            update dormouse.instances i set
+                status = case when d.rivalry is null then d.status else 'failed' end,
+                version = d.version, step = d.step, state = coalesce(d.state, i.state),
+                seq = i.seq + d.events,
+                attempt = d.attempt, runnable_at = d.runnable_at,
+                worker = case when d.rivalry is null then d.worker end,
+                wake_at = case when d.rivalry is null then d.wake_at end,
+                wake = d.wake, awaits = d.awaits, inbox = d.inbox, barrier = d.barrier, round = d.round,
+                joined = i.joined or d.ends or d.rivalry is not null,
+                -- Whoever did not hold its lane stands behind it until the lane is settled, below.
+                blocked = d.lane is not null and d.status = 'runnable' and (d.paused or not d.was_open)
+                    and d.rivalry is null,
+                paused = d.paused,
+                cancel_requested = i.cancel_requested and not (d.ends or d.rivalry is not null),
+                key_scope = case
+                    when d.holder is null or (not d.ends and strpos(d.key_scope, 'failed') = 0) then i.key_scope
+                    else ''
+                end,
+                changed_at = p_now,
+                ended_at = case when d.ends or d.rivalry is not null then p_now end,
+                last_error = coalesce(d.rivalry, d.last_error), output = d.output
+            from decided d where i.id = d.id
+            returning i.id, i.seq, i.status, i.version, i.step, i.queue, i.wake_at, i.blocked, i.paused,
+                d.ends or d.rivalry is not null as ended, d.rivalry, d.joined, d.parent, d.parent_round,
+                d.namespace, d.machine, d.lane, d.was_open, d.keeps_history, d.kind, d.data, d.then_kind,
+                d.then_data, d.state, d.events, d.old_status, d.old_step
+        ), recorded as (
+            insert into dormouse.history (instance, seq, kind, version, step, at, data, state, id)
+            select s.id, event.seq, event.kind, s.version, s.step, p_now, event.data, event.state,
+                v_place + nextval('dormouse.event_ids')
+            from saved s cross join lateral (values
+                (s.seq - s.events + 1, s.kind, s.data, s.state),
+                (s.seq - s.events + 2, s.then_kind, s.then_data, null),
+                (s.seq, case when s.rivalry is not null then 'failed' end,
+                    json_build_object('error', s.rivalry), null)
+            ) event (seq, kind, data, state)
+            where s.keeps_history and event.kind is not null
+        ), counted as (
+            insert into dormouse.counts (namespace, queue, machine, step, status, count)
+            select namespace, queue, machine, step, status, sum(by) from (
+                select namespace, queue, machine, old_step, old_status, -1 from saved
+                union all
+                select namespace, queue, machine, step, status, 1 from saved
+            ) moved (namespace, queue, machine, step, status, by)
+            where status <> 'executing'
+            group by namespace, queue, machine, step, status having sum(by) <> 0
+        )
+        select array_agg(distinct queue) filter (where status = 'runnable' and not blocked and not paused),
+            min(wake_at), array_agg(id) filter (where ended),
+            array_agg(parent) filter (where ended and not joined and parent is not null),
+            array_agg(parent_round) filter (where ended and not joined and parent is not null),
+            array_agg(namespace) filter (where lane is not null and (blocked or was_open)),
+            array_agg(lane) filter (where lane is not null and (blocked or was_open))
+        into v_queues, v_wake_at, v_ended, v_parents, v_rounds, v_step_namespaces, v_step_lanes
+        from saved;
+        v_effects := dormouse.merge(v_effects, row(v_queues, v_wake_at, v_ended, null)::dormouse.effects);
+        v_namespaces := v_namespaces || v_step_namespaces;
+        v_lanes := v_lanes || v_step_lanes;
+        v_changes := case when v_parents is not null then dormouse.join(v_parents, v_rounds, p_now) end;
+    end loop;
+    if v_lanes is not null then
+        v_effects.queues := v_effects.queues || dormouse.settle_lanes(v_namespaces, v_lanes);
+    end if;
+    return v_effects;
+end
+$$;
+
+-- Takes ended children off their parents' barriers, once per parent however many ended together. The changes
+-- it returns wake those whose barrier is down.
+create or replace function dormouse.join(p_parents bigint[], p_rounds integer[], p_now timestamptz)
+returns dormouse.change[] language plpgsql as $$
+declare
+    v_changes dormouse.change[];
+begin
+    perform from dormouse.instances where id = any (p_parents) order by id for no key update;
+    with ends as (
+        select parent, round, count(*)::integer as ended
+        from unnest(p_parents, p_rounds) child (parent, round) group by parent, round
+    ), parents as (
+        select i.*, ends.ended from ends join dormouse.instances i on i.id = ends.parent
+        where i.round = ends.round and i.status = 'awaiting_children'
+    ), lowered as (
+        update dormouse.instances i set barrier = i.barrier - p.ended
+        from parents p where i.id = p.id and p.barrier > p.ended
+    )
+    select array_agg(row(
+        p.id, 'runnable', p.version, p.step, null, p.attempt, p_now, null, null, 'children', p.awaits, p.inbox,
+        0, p.round, p.paused, p.last_error, null,
+        'children.joined', json_build_object('round', p.round), null, null
+    )::dormouse.change)
+    into v_changes from parents p where p.barrier <= p.ended;
+    return v_changes;
+end
+$$;

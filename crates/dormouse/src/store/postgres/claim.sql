@@ -1,0 +1,146 @@
+-- Takes runnable rows for a worker, by priority, then time, each with everything its step may ask for.
+-- A row whose key forbids that it runs is returned with the key's holder, and not taken.
+create or replace function dormouse.claim(
+    p_worker bigint, p_queue text, p_namespaces text[], p_machines text[], p_versions integer[],
+    p_rows_max integer
+) returns table (
+    id bigint, namespace text, key text, machine text, version integer, step text, seq bigint,
+    attempt integer, wake text, awaits text[], inbox json, children json, keeps_history boolean,
+    at timestamptz, state json, rival bigint
+) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_now constant timestamptz := dormouse.now();
+    v_ids bigint[];
+    v_id bigint;
+    v_holder bigint;
+    v_rivals bigint[];
+    v_holders bigint[];
+begin
+    -- What a worker without a lease took, no reaper would find; and while a reaper looks, it has none.
+    if not pg_try_advisory_xact_lock_shared(1685025390, (p_worker % 2147483647)::integer) then
+        return;
+    end if;
+    if not exists (select from dormouse.workers w where w.id = p_worker and w.lease_until >= v_now) then
+        return;
+    end if;
+    -- Losing a claim to a power loss means it had not happened yet: no wait for the disk.
+    perform set_config('synchronous_commit', 'off', true);
+    -- How many rows each backlog has among the first ones of all, and then that many of each: whatever another
+    -- worker is taking is passed over, and not a row more is locked than will be taken.
+    with backlogs as (
+        select * from dormouse.backlogs(p_queue, p_namespaces, p_machines, p_versions)
+    ), first as (
+        select b.place from backlogs b cross join lateral (
+            select i.priority, i.runnable_at, i.id from dormouse.instances i
+            where i.status = 'runnable' and not i.blocked and not i.paused
+                and i.queue = p_queue and i.machine = b.machine and i.version = b.version
+                and i.namespace = b.namespace
+            order by i.priority, i.runnable_at, i.id limit p_rows_max
+        ) i order by i.priority, i.runnable_at, i.id limit p_rows_max
+    ), shares as (
+        select place, count(*)::integer as rows from first group by place
+    )
+    select array_agg(i.id order by i.priority, i.runnable_at, i.id) into v_ids
+    from shares s join backlogs b using (place) cross join lateral (
+        select i.priority, i.runnable_at, i.id from dormouse.instances i
+        where i.status = 'runnable' and not i.blocked and not i.paused
+            and i.queue = p_queue and i.machine = b.machine and i.version = b.version
+            and i.namespace = b.namespace
+        order by i.priority, i.runnable_at, i.id limit s.rows
+        for no key update skip locked
+    ) i;
+    -- A list of statuses may make a key taken or free by the claim itself: these rows are taken one after the
+    -- other, as if each were claimed alone.
+    for v_id in
+        select i.id from unnest(v_ids) with ordinality locked (id, place)
+        join dormouse.instances i on i.id = locked.id
+        where i.key is not null and i.key_scope is not null and i.key_scope <> 'always'
+        order by locked.place
+    loop
+        select dormouse.key_holder(i.namespace, i.key) into v_holder from dormouse.instances i
+        where i.id = v_id and strpos(i.key_scope, 'executing') > 0;
+        if v_holder <> v_id then
+            v_rivals := v_rivals || v_id;
+            v_holders := v_holders || v_holder;
+        else
+            update dormouse.instances i set status = 'executing' where i.id = v_id;
+        end if;
+    end loop;
+    return query
+    with taken as (
+        update dormouse.instances i set status = 'executing', worker = p_worker, changed_at = v_now
+        from unnest(v_ids) locked (id) where i.id = locked.id and i.id <> all (coalesce(v_rivals, '{}'))
+        returning i.*
+    ), counted as (
+        insert into dormouse.counts (namespace, queue, machine, step, status, count)
+        select t.namespace, t.queue, t.machine, t.step, 'runnable', -count(*) from taken t
+        group by t.namespace, t.queue, t.machine, t.step
+    ), answer as (
+        select t.priority, t.runnable_at, t.id, t.namespace, t.key, t.machine, t.version, t.step, t.seq,
+            t.attempt, t.wake, t.awaits, t.inbox, t.barrier, t.round, t.keeps_history, t.state,
+            null::bigint as rival
+        from taken t
+        union all
+        select null, null, r.id, null, null, null, null, null, null, null, null, null, null, null, null, null,
+            null, r.holder
+        from unnest(v_rivals, v_holders) r (id, holder)
+    )
+    select a.id, a.namespace, a.key, a.machine, a.version, a.step, a.seq, a.attempt, a.wake, a.awaits,
+        case when a.inbox > 0 then dormouse.inbox(a.id) end,
+        case when a.barrier is not null then dormouse.children(a.id, a.round) end,
+        a.keeps_history, v_now, a.state, a.rival
+    from answer a order by a.priority, a.runnable_at, a.id;
+end
+$$;
+
+-- The backlogs a worker may claim from: one for each machine and version, in each namespace that it serves.
+-- Where it serves all, the namespaces are found by hops in instances_claim.
+create or replace function dormouse.backlogs(
+    p_queue text, p_namespaces text[], p_machines text[], p_versions integer[]
+) returns table (place bigint, namespace text, machine text, version integer)
+language plpgsql stable as $$
+#variable_conflict use_column
+begin
+    return query
+    with recursive runs as (
+        select * from unnest(p_machines, p_versions) run (machine, version)
+    ), hops (machine, version, namespace) as (
+        select r.machine, r.version, first.namespace from runs r cross join lateral (
+            select i.namespace from dormouse.instances i
+            where i.status = 'runnable' and not i.blocked and not i.paused
+                and i.queue = p_queue and i.machine = r.machine and i.version = r.version
+            order by i.namespace limit 1
+        ) first where p_namespaces is null
+        union all
+        select h.machine, h.version, next.namespace from hops h cross join lateral (
+            select i.namespace from dormouse.instances i
+            where i.status = 'runnable' and not i.blocked and not i.paused
+                and i.queue = p_queue and i.machine = h.machine and i.version = h.version
+                and i.namespace > h.namespace
+            order by i.namespace limit 1
+        ) next
+    ), served as (
+        select namespace, machine, version from hops
+        union all
+        select n.namespace, r.machine, r.version
+        from (select distinct namespace from unnest(p_namespaces) n (namespace)) n cross join runs r
+    )
+    select row_number() over (), s.namespace, s.machine, s.version from served s
+    where not exists (
+        select from dormouse.paused_queues q where q.namespace = s.namespace and q.queue = p_queue
+    );
+end
+$$;
+
+-- One round of a parent's children, by instances_parent.
+create or replace function dormouse.children(p_parent bigint, p_round integer) returns json
+language plpgsql stable as $$
+begin
+    return (
+        select json_agg(json_build_object('id', id, 'machine', machine, 'key', key, 'status', status,
+            'output', output::text, 'error', last_error) order by id)
+        from dormouse.instances where parent = p_parent and parent_round = p_round and parent is not null
+    );
+end
+$$;

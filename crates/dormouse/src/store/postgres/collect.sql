@@ -1,0 +1,71 @@
+-- Removes ended instances past their retention, by instances_ended; never a child that its parent may still read.
+create or replace function dormouse.collect_ended(
+    p_age_us bigint, p_rows_max integer, p_namespace text
+) returns integer
+language plpgsql as $$
+declare
+    v_before constant timestamptz := dormouse.now() - p_age_us * interval '1 microsecond';
+    v_ids bigint[];
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    v_ids := array(
+        select i.id from dormouse.instances i
+        where i.ended_at <= v_before and i.ended_at is not null
+            and (p_namespace is null or i.namespace = p_namespace)
+            and not exists (
+                select from dormouse.instances p
+                where p.id = i.parent and p.ended_at is null and p.round = i.parent_round
+            )
+        order by i.ended_at limit p_rows_max
+        for update of i skip locked
+    );
+    delete from dormouse.history where instance = any (v_ids);
+    delete from dormouse.signals where instance = any (v_ids);
+    with gone as (
+        delete from dormouse.instances where id = any (v_ids)
+        returning namespace, queue, machine, step, status
+    )
+    insert into dormouse.counts (namespace, queue, machine, step, status, count)
+    select namespace, queue, machine, step, status, -count(*) from gone
+    group by namespace, queue, machine, step, status;
+    return cardinality(v_ids);
+end
+$$;
+
+-- Removes old events of live instances that a later, equally old event with a state makes superfluous; but not one
+-- whose state the next event still stands on: that one goes in the next sweep. The walk is over a stretch of the
+-- table's pages, so it needs no index; it says at which page to go on.
+create or replace function dormouse.collect_events(
+    p_age_us bigint, p_page bigint, p_pages integer, p_rows_max integer, out gone integer, out next_page bigint
+) language plpgsql as $$
+declare
+    v_before constant timestamptz := dormouse.now() - p_age_us * interval '1 microsecond';
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    with stretch as (
+        select h.instance, h.seq, h.state is null as stateless from dormouse.history h
+        where h.ctid >= format('(%s,0)', p_page)::tid and h.ctid < format('(%s,0)', p_page + p_pages)::tid
+            and h.at < v_before
+    ), superfluous as (
+        select s.instance, s.seq from stretch s
+        where exists (
+            select from dormouse.history later
+            where later.instance = s.instance and later.seq > s.seq and later.state is not null
+                and later.at < v_before
+        ) and (s.stateless or (
+            select next.state is not null from dormouse.history next
+            where next.instance = s.instance and next.seq > s.seq order by next.seq limit 1
+        ))
+        limit p_rows_max
+    ), removed as (
+        delete from dormouse.history h using superfluous s
+        where h.instance = s.instance and h.seq = s.seq returning 1
+    )
+    select count(*) into gone from removed;
+    -- A full batch may have left some behind on these pages.
+    next_page := case when gone < p_rows_max then p_page + p_pages else p_page end;
+    if next_page >= pg_relation_size('dormouse.history') / current_setting('block_size')::bigint then
+        next_page := null;
+    end if;
+end
+$$;

@@ -1,0 +1,286 @@
+//! Committing outcomes: those that run ahead in one statement, all others in another.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use serde::Serialize;
+use sqlx::postgres::PgRow;
+
+use super::claim::signals;
+use super::db::{Db, Statement};
+use super::fault::lock_timed_out;
+use super::insert::{Arrival, sorted};
+use super::marks::Memory;
+use super::types::{Columns, batch, when};
+use crate::clock::micros;
+use crate::limits::storable;
+use crate::store::{Commit, Effects, Hold, Receipt, Written};
+use crate::{Children, Result, Transition, WorkerId};
+
+const NEXT: &str = "select v.held, v.at from dormouse.commit_next($1, $2, $3, $4, $5, $6) v";
+const COMMIT: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at, (v.effects).* \
+    from dormouse.commit($1, $2::json, $3) v";
+const ASK: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at from dormouse.ask($1, $2::json) v";
+const CANCEL: &str = "select v.done, (v.effects).* from dormouse.cancel_held($1, $2, $3) v";
+
+pub(super) async fn commit(
+    db: &Db,
+    memory: &Memory,
+    worker: WorkerId,
+    commits: &[Commit],
+) -> Result<Written<Vec<Receipt>>> {
+    let mut group =
+        Group { db, memory, worker, receipts: vec![None; commits.len()], effects: Effects::default() };
+    let committed = group.write(commits).await;
+    match committed {
+        Ok(()) => {
+            let receipts = group.receipts.into_iter().map(|receipt| receipt.expect("each has one"));
+            let receipts: Vec<_> = receipts.collect();
+            let with = |busy: bool| {
+                let answered = commits.iter().zip(&receipts);
+                let wanted = answered.filter(move |(_, receipt)| matches!(receipt, Receipt::Busy) == busy);
+                wanted.map(|(commit, _)| commit)
+            };
+            // What another transaction holds, perhaps our own first try, is as unknown as before.
+            memory.lost.remove(with(false));
+            memory.busy.remove(with(false));
+            memory.busy.add(with(true));
+            Ok(Written { value: receipts, effects: group.effects })
+        }
+        Err(error) => {
+            // Some of it may be committed: whoever asks again is answered with what happened.
+            memory.lost.add(commits);
+            Err(error)
+        }
+    }
+}
+
+/// Outcomes on their way to the database.
+struct Group<'a> {
+    db: &'a Db,
+    memory: &'a Memory,
+    worker: WorkerId,
+    receipts: Vec<Option<Receipt>>,
+    effects: Effects,
+}
+
+impl Group<'_> {
+    async fn write(&mut self, commits: &[Commit]) -> Result<()> {
+        let mut left: Vec<usize> = (0..commits.len()).collect();
+        // One of each instance in a statement: it looks at all rows before it changes any.
+        while !left.is_empty() {
+            let mut ids = HashSet::with_capacity(left.len());
+            let (first, again) = left.into_iter().partition(|index| ids.insert(commits[*index].id));
+            self.write_distinct(commits, first).await?;
+            left = again;
+        }
+        Ok(())
+    }
+
+    async fn write_distinct(&mut self, commits: &[Commit], outcomes: Vec<usize>) -> Result<()> {
+        let (mut ahead, mut rest): (Vec<_>, Vec<_>) =
+            outcomes.into_iter().partition(|index| self.runs_ahead(&commits[*index]));
+        // Rows are locked in the order of their ids, by everyone.
+        ahead.sort_unstable_by_key(|index| commits[*index].id);
+        if !ahead.is_empty() {
+            let row = self.db.one(|| next(self.worker, commits, &ahead)).await?;
+            self.note_held(&row, commits, &mut ahead)?;
+            // Whatever is special about these, the other statement decides.
+            rest.extend(ahead);
+        }
+        if !rest.is_empty() {
+            self.write_rest(commits, &rest).await?;
+        }
+        Ok(())
+    }
+
+    fn runs_ahead(&self, commit: &Commit) -> bool {
+        matches!(commit.transition, Transition::Next { .. })
+            && commit.hold == Hold::Keep
+            && commit.received.is_empty()
+            && !self.memory.lost.contains(commit)
+            && !self.memory.busy.contains(commit)
+    }
+
+    /// Notes those that run on, and leaves the others in the list.
+    fn note_held(&mut self, row: &PgRow, commits: &[Commit], ahead: &mut Vec<usize>) -> Result<()> {
+        let mut held: Vec<i64> = row.value::<Option<_>>("held")?.unwrap_or_default();
+        held.sort_unstable();
+        let now = row.moment("at")?;
+        ahead.retain(|index| {
+            let commit = &commits[*index];
+            let is_held = held.binary_search(&commit.id.0).is_ok();
+            if is_held {
+                let seq = commit.seq + 1;
+                self.receipts[*index] = Some(Receipt::Held { seq, inbox: Vec::new(), now });
+            }
+            !is_held
+        });
+        Ok(())
+    }
+
+    async fn write_rest(&mut self, commits: &[Commit], rest: &[usize]) -> Result<()> {
+        let outcomes = rest.iter().enumerate().map(|(place, index)| {
+            let commit = &commits[*index];
+            Outcome::new(place + 1, commit, self.memory.lost.contains(commit))
+        });
+        let outcomes = batch(&outcomes.collect::<Vec<_>>())?;
+        // A row that another transaction holds for long must not hold up the others: it is left for later.
+        let wait = !rest.iter().any(|index| self.memory.busy.contains(&commits[*index]));
+        let row = match self.db.raw_one(|| statement(self.worker, &outcomes, wait)).await {
+            Err(error) if lock_timed_out(&error) => {
+                self.db.one(|| statement(self.worker, &outcomes, false)).await?
+            }
+            other => other?,
+        };
+        self.effects.merge(row.effects()?);
+        for (index, receipt) in rest.iter().zip(receipts(&row)?) {
+            let receipt = match receipt {
+                Some(receipt) => receipt,
+                None => {
+                    let Written { value, effects } = cancel(self.db, self.worker, &commits[*index]).await?;
+                    self.effects.merge(effects);
+                    value
+                }
+            };
+            self.receipts[*index] = Some(receipt);
+        }
+        Ok(())
+    }
+}
+
+/// Cancels an instance whose step has ended, in place of its outcome.
+pub(super) async fn cancel(db: &Db, worker: WorkerId, commit: &Commit) -> Result<Written<Receipt>> {
+    let (id, seq) = (commit.id.0, commit.seq as i64);
+    let row = db.one(|| sqlx::query(CANCEL).bind(worker.0).bind(id).bind(seq)).await?;
+    let value = if row.value("done")? { Receipt::Cancelled } else { Receipt::Stale };
+    Ok(Written { value, effects: row.effects()? })
+}
+
+/// What became of a commit whose answer was lost; `None` if it did not happen.
+pub(super) async fn ask(db: &Db, worker: WorkerId, commit: &Commit) -> Result<Option<Receipt>> {
+    let outcomes = batch(&[Outcome::new(1, commit, true)])?;
+    let row = db.one(|| sqlx::query(ASK).bind(worker.0).bind(&outcomes)).await?;
+    Ok(receipts(&row)?.pop().flatten())
+}
+
+fn next<'q>(worker: WorkerId, commits: &'q [Commit], ahead: &[usize]) -> Statement<'q> {
+    let of = |index: &usize| match &commits[*index].transition {
+        Transition::Next { at } => (&commits[*index], at),
+        other => panic!("{other:?} does not run ahead"),
+    };
+    let columns = |read: fn(&Commit) -> i64| ahead.iter().map(|i| read(of(i).0)).collect::<Vec<_>>();
+    sqlx::query(NEXT)
+        .bind(worker.0)
+        .bind(columns(|commit| commit.id.0))
+        .bind(columns(|commit| commit.seq as i64))
+        .bind(ahead.iter().map(|i| of(i).0.version as i32).collect::<Vec<_>>())
+        .bind(ahead.iter().map(|i| &*of(i).1.step).collect::<Vec<&str>>())
+        .bind(ahead.iter().map(|i| of(i).1.state.as_str()).collect::<Vec<&str>>())
+}
+
+/// The statement that commits a batch of any outcomes.
+pub(super) fn statement(worker: WorkerId, outcomes: &str, wait: bool) -> Statement<'_> {
+    sqlx::query(COMMIT).bind(worker.0).bind(outcomes).bind(wait)
+}
+
+/// The receipts in an answer; `None` for what is to be cancelled first.
+pub(super) fn receipts(row: &PgRow) -> Result<Vec<Option<Receipt>>> {
+    let words: Vec<String> = row.value("receipts")?;
+    let seqs: Vec<Option<i64>> = row.value("seqs")?;
+    let inboxes: Vec<Option<String>> = row.value("inboxes")?;
+    let now = row.moment("at")?;
+    let receipt = |((word, seq), inbox): ((String, Option<i64>), Option<String>)| {
+        Ok(Some(match word.as_str() {
+            "held" => Receipt::Held {
+                seq: seq.expect("a held row is there") as u64,
+                inbox: inbox.as_deref().map(signals).transpose()?.unwrap_or_default(),
+                now,
+            },
+            "released" => Receipt::Released,
+            "cancelled" => Receipt::Cancelled,
+            "stale" => Receipt::Stale,
+            "busy" => Receipt::Busy,
+            "cancel" => return Ok(None),
+            other => panic!("{other:?} is no receipt"),
+        }))
+    };
+    words.into_iter().zip(seqs).zip(inboxes).map(receipt).collect()
+}
+
+/// An outcome as the database takes it: the type `dormouse.outcome`.
+#[derive(Default, Serialize)]
+pub(super) struct Outcome<'a> {
+    ord: usize,
+    id: i64,
+    seq: u64,
+    version: u32,
+    kind: &'static str,
+    step: Option<&'a str>,
+    state: Option<&'a str>,
+    hold: bool,
+    received: Option<Vec<i64>>,
+    at_us: Option<i64>,
+    in_us: Option<i64>,
+    error: Option<Cow<'a, str>>,
+    names: Option<Vec<&'a str>>,
+    output: Option<&'a str>,
+    children: Option<Vec<Arrival<'a>>>,
+    quorum: Option<u32>,
+    cascade: Option<bool>,
+    again: bool,
+}
+
+impl<'a> Outcome<'a> {
+    pub(super) fn new(ord: usize, commit: &'a Commit, again: bool) -> Self {
+        let received: Vec<i64> = commit.received.iter().map(|id| id.0).collect();
+        let at = commit.transition.at();
+        let mut outcome = Self {
+            ord,
+            id: commit.id.0,
+            seq: commit.seq,
+            version: commit.version,
+            step: at.map(|at| &*at.step),
+            state: at.map(|at| at.state.as_str()),
+            hold: commit.hold == Hold::Keep,
+            received: if received.is_empty() { None } else { Some(received) },
+            again,
+            ..Self::default()
+        };
+        let mut moment = |given| (outcome.at_us, outcome.in_us) = when(given);
+        outcome.kind = match &commit.transition {
+            Transition::Next { .. } => "next",
+            Transition::Replay { delay, error, .. } => {
+                outcome.in_us = Some(micros(*delay));
+                outcome.error = error.as_deref().map(storable);
+                "replay"
+            }
+            Transition::Sleep { until, .. } => {
+                moment(Some(*until));
+                "sleep"
+            }
+            Transition::Await { names, timeout, .. } => {
+                moment(*timeout);
+                outcome.names = Some(sorted(names));
+                "await"
+            }
+            Transition::Spawn(spawn) => {
+                moment(spawn.timeout);
+                let children: Vec<_> = spawn.children.iter().enumerate().map(Arrival::new).collect();
+                outcome.children = if children.is_empty() { None } else { Some(children) };
+                outcome.quorum = spawn.quorum;
+                outcome.cascade = Some(spawn.on_cancel == Children::Cancel);
+                "spawn"
+            }
+            Transition::Done { output } => {
+                outcome.output = Some(output.as_str());
+                "done"
+            }
+            Transition::Fail { error } => {
+                outcome.error = Some(storable(error));
+                "fail"
+            }
+        };
+        outcome
+    }
+}

@@ -1,0 +1,255 @@
+-- Commits outcomes. Every one proves its ownership by worker and seq; a stale one changes nothing. The receipts:
+-- `held` (run on), `released`, `cancel` (someone wants it cancelled: nothing changed yet), `cancelled`, `stale`,
+-- and `busy` (another transaction holds the row, and the caller did not want to wait).
+create or replace function dormouse.commit(
+    p_worker bigint, p_batch json, p_wait boolean,
+    out receipts text[], out seqs bigint[], out inboxes json[], out at timestamptz, out effects dormouse.effects
+) language plpgsql as $$
+declare
+    v_batch dormouse.outcome[];
+    v_owned boolean[];
+    v_locked bigint[];
+    v_slots integer[];
+    v_children dormouse.arrival[];
+    v_spawned record;
+    v_parents bigint[];
+    v_inserted integer[];
+    v_changes dormouse.change[];
+begin
+    select array_agg(o order by o.ord) into v_batch
+    from json_populate_recordset(null::dormouse.outcome, p_batch) o;
+    if p_wait then
+        perform set_config('lock_timeout', '500ms', true);
+    end if;
+    v_slots := array(
+        select dormouse.lane_slot(c.namespace, c.lane)
+        from unnest(v_batch) o cross join lateral json_to_recordset(o.children) c (namespace text, lane text)
+        where o.children is not null and c.lane is not null
+    );
+    v_locked := dormouse.lock(
+        array(select id from unnest(v_batch)),
+        array(select id from unnest(v_batch) where kind in ('done', 'fail')),
+        p_wait, nullif(v_slots, '{}')
+    );
+    at := dormouse.now();
+    -- Which of them are the worker's to commit, by their place in the batch. (`is not distinct from` keeps the
+    -- planner from looking through all that the worker holds.)
+    v_owned := array(
+        select coalesce((v_locked is null or o.id = any (v_locked)) and i.worker is not distinct from p_worker
+            and i.seq = o.seq and not i.cancel_requested, false)
+        from unnest(v_batch) o left join dormouse.instances i on i.id = o.id
+        order by o.ord
+    );
+    -- All children in one go: two groups with the same keys must not wait for each other.
+    v_children := array(
+        select row(
+            row_number() over (order by o.ord, c.ord), c.namespace, c.machine, c.version, c.step, c.state, c.queue,
+            c.priority, c.at_us, c.in_us, c.lane, c.key, c.key_scope, c.keeps, c.forked, c.awaits, c.await_at_us,
+            c.await_in_us, c.signals, o.id, o.cascade
+        )::dormouse.arrival
+        from unnest(v_batch) o
+        cross join lateral json_populate_recordset(null::dormouse.arrival, o.children) c
+        where o.children is not null and v_owned[o.ord]
+        order by o.ord, c.ord
+    );
+    if cardinality(v_children) > 0 then
+        select s.ids, s.effects into v_spawned from dormouse.insert_all(v_children) s;
+        effects := v_spawned.effects;
+        select array_agg(parent), array_agg(inserted) into v_parents, v_inserted from (
+            select c.parent, count(v_spawned.ids[c.ord])::integer as inserted
+            from unnest(v_children) c group by c.parent
+        ) spawned;
+    end if;
+    with owned as (
+        select o.*, i.status as was, i.version as old_version, i.step as old_step, i.attempt, i.runnable_at,
+            i.wake, i.awaits, i.inbox, i.barrier, i.round, i.paused, i.lane,
+            dormouse.moment(o.at_us, o.in_us, commit.at) as moment,
+            spawned.inserted, least(coalesce(o.quorum, 2147483647), spawned.inserted) as ends,
+            unseen.id as seen, unseen.data as seen_data,
+            consumed.data as consumed
+        from unnest(v_batch) o join dormouse.instances i on i.id = o.id
+        cross join lateral (
+            select coalesce(v_inserted[array_position(v_parents, o.id)], 0) as inserted
+        ) spawned
+        -- The first awaited signal in the inbox that the parking step was not handed.
+        left join lateral (
+            select s.id, dormouse.signal_data(s.id, s.name, s.payload, s.dedup_key) as data
+            from dormouse.signals s
+            where o.kind = 'await' and i.inbox > coalesce(cardinality(o.received), 0) and s.instance = o.id
+                and not s.consumed and s.name = any (o.names) and s.id <> all (coalesce(o.received, '{}'))
+            order by s.id limit 1
+        ) unseen on true
+        left join lateral (
+            select json_agg(dormouse.signal_data(s.id, s.name, s.payload, null) order by s.id) as data
+            from dormouse.signals s
+            where o.kind in ('next', 'sleep', 'spawn') and o.received is not null and s.instance = o.id
+                and s.id = any (o.received) and not s.consumed
+        ) consumed on true
+        where v_owned[o.ord]
+    ), told as (
+        select o.*,
+            case o.kind
+                when 'next' then case when o.hold and not o.paused then 'executing' else 'runnable' end
+                when 'replay' then case when o.in_us = 0 then 'runnable' else 'scheduled' end
+                when 'sleep' then 'scheduled'
+                when 'await' then case when o.seen is null then 'awaiting_signal' else 'runnable' end
+                when 'spawn' then case when o.ends > 0 then 'awaiting_children' else 'runnable' end
+                when 'done' then 'done'
+                when 'fail' then 'failed'
+            end as new_status,
+            o.kind in ('done', 'fail') as is_end,
+            o.kind in ('done', 'fail', 'replay') as keeps_wake
+        from owned o
+    )
+    select array_agg(row(
+            t.id, t.new_status,
+            -- A version tells how to read the state, so it changes with it: an end leaves both as they were.
+            case when t.is_end then t.old_version else t.version end,
+            case when t.is_end then t.old_step else t.step end,
+            case when not t.is_end then t.state::json end,
+            case t.kind when 'replay' then t.attempt + 1 when 'done' then t.attempt when 'fail' then t.attempt
+                else 0 end,
+            -- In a lane it keeps its place: those behind it are meant to come after it.
+            case when t.new_status <> 'runnable' or (t.kind = 'next' and t.lane is not null) then t.runnable_at
+                else commit.at end,
+            case when t.new_status = 'executing' then p_worker end,
+            case when t.new_status in ('scheduled', 'awaiting_signal', 'awaiting_children') then t.moment end,
+            case
+                when t.keeps_wake then t.wake
+                when t.kind = 'await' and t.seen is not null then 'signal'
+                when t.kind = 'spawn' and t.ends = 0 then 'children'
+            end,
+            case when t.keeps_wake then t.awaits when t.kind = 'await' then t.names end,
+            case
+                when t.kind = 'done' then 0
+                else t.inbox - coalesce(json_array_length(t.consumed), 0)
+            end,
+            case when t.keeps_wake then t.barrier when t.kind = 'spawn' then t.ends end,
+            case when t.kind = 'spawn' then t.round + 1 else t.round end,
+            t.paused,
+            case when t.kind in ('replay', 'fail') then t.error end,
+            case when t.kind = 'done' then t.output::json end,
+            case t.kind
+                when 'next' then 'step.completed'
+                when 'sleep' then 'step.completed'
+                when 'replay' then 'step.retried'
+                when 'await' then 'signal.waiting'
+                when 'spawn' then 'children.spawned'
+                when 'done' then 'done'
+                when 'fail' then 'failed'
+            end,
+            case t.kind
+                when 'next' then
+                    case when t.consumed is not null then json_build_object('consumed', t.consumed) end
+                when 'sleep' then dormouse.sleep_data(t.moment, t.consumed)
+                when 'replay' then json_build_object(
+                    'attempt', t.attempt + 1, 'delay_ms', t.in_us / 1000, 'error', t.error)
+                when 'await' then json_build_object('names', t.names, 'until', dormouse.told(t.moment))
+                when 'spawn' then dormouse.spawn_data(t.round + 1, t.inserted,
+                    coalesce(json_array_length(t.children), 0) - t.inserted, t.ends, t.moment, t.consumed)
+                when 'fail' then json_build_object('error', t.error)
+            end,
+            case when t.seen is not null then 'signal.received' end, t.seen_data
+        )::dormouse.change)
+    into v_changes from told t;
+    if v_changes is not null then
+        perform dormouse.consume(v_batch, v_owned);
+        effects := dormouse.merge(effects, dormouse.apply(v_changes, at));
+    end if;
+    select array_agg(case
+            when v_owned[o.ord] and i.status = 'executing' and i.worker = p_worker then 'held'
+            when v_owned[o.ord] then 'released'
+            when o.id <> all (v_locked) and i.id is not null then 'busy'
+            when i.worker = p_worker and i.seq = o.seq then 'cancel'
+            when o.again then dormouse.receipt_before(p_worker, o, i, at)
+            else 'stale'
+        end order by o.ord),
+        array_agg(i.seq order by o.ord),
+        array_agg(case
+            when i.worker = p_worker and i.status = 'executing' and i.inbox > 0 then dormouse.inbox(i.id)
+        end order by o.ord)
+    into receipts, seqs, inboxes
+    from unnest(v_batch) o left join dormouse.instances i on i.id = o.id;
+end
+$$;
+
+-- Consumes what steps received, by id. A dedup key outlives its signal, until the instance is done: nothing
+-- will ever read what a done one had.
+create or replace function dormouse.consume(p_batch dormouse.outcome[], p_owned boolean[]) returns void
+language plpgsql as $$
+begin
+    with progressed as (
+        select o.id as instance, received.id
+        from unnest(p_batch) o cross join lateral unnest(o.received) received (id)
+        where o.kind in ('next', 'sleep', 'spawn') and p_owned[o.ord]
+    ), kept as (
+        update dormouse.signals s set consumed = true from progressed p
+        where s.instance = p.instance and s.id = p.id and s.dedup_key is not null and not s.consumed
+    ), gone as (
+        delete from dormouse.signals s using progressed p
+        where s.instance = p.instance and s.id = p.id and s.dedup_key is null
+    )
+    delete from dormouse.signals s using unnest(p_batch) o
+    where o.kind = 'done' and p_owned[o.ord] and s.instance = o.id;
+end
+$$;
+
+create or replace function dormouse.sleep_data(p_until timestamptz, p_consumed json) returns json
+language sql stable as $$
+    select case
+        when p_consumed is null then json_build_object('sleep_until', dormouse.told(p_until))
+        else json_build_object('sleep_until', dormouse.told(p_until), 'consumed', p_consumed)
+    end
+$$;
+
+create or replace function dormouse.spawn_data(
+    p_round integer, p_inserted integer, p_dropped integer, p_barrier integer, p_until timestamptz,
+    p_consumed json
+) returns json language sql stable as $$
+    select case
+        when p_consumed is null then json_build_object('round', p_round, 'inserted', p_inserted,
+            'dropped', p_dropped, 'barrier', p_barrier, 'until', dormouse.told(p_until))
+        else json_build_object('round', p_round, 'inserted', p_inserted,
+            'dropped', p_dropped, 'barrier', p_barrier, 'until', dormouse.told(p_until),
+            'consumed', p_consumed)
+    end
+$$;
+
+-- What became of a commit whose answer was lost: its receipt, or `cancel` if it did not happen.
+create or replace function dormouse.ask(
+    p_worker bigint, p_batch json, out receipts text[], out seqs bigint[], out inboxes json[], out at timestamptz
+) language plpgsql as $$
+declare
+    o dormouse.outcome;
+    i dormouse.instances;
+begin
+    select * into o from json_populate_recordset(null::dormouse.outcome, p_batch);
+    -- Whoever commits it at this moment holds the row.
+    select * into i from dormouse.instances where id = o.id for no key update;
+    at := dormouse.now();
+    receipts := array[case
+        when i.worker = p_worker and i.seq = o.seq then 'cancel'
+        else dormouse.receipt_before(p_worker, o, i, at)
+    end];
+    seqs := array[i.seq];
+    inboxes := array[dormouse.inbox(i.id)];
+end
+$$;
+
+-- The receipt of a commit whose answer was lost. While the worker's lease holds, as it then has all along,
+-- nobody else could have moved the row: if it is not where the outcome started, the outcome is committed. If it
+-- is, and is not the worker's, the server crashed and forgot the claim.
+create or replace function dormouse.receipt_before(
+    p_worker bigint, o dormouse.outcome, i dormouse.instances, p_now timestamptz
+) returns text language plpgsql stable as $$
+begin
+    return case
+        when not exists (select from dormouse.workers w where w.id = p_worker and w.lease_until >= p_now)
+            then 'stale'
+        when i.seq = o.seq then 'stale'
+        when o.kind = 'next' and o.hold and i.worker = p_worker and i.seq = o.seq + 1 then 'held'
+        when i.status = 'cancelled' then 'cancelled'
+        else 'released'
+    end;
+end
+$$;

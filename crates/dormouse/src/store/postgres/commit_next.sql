@@ -1,0 +1,31 @@
+-- The run-ahead commit: a `next` that keeps its claim and had nothing to consume. It touches no indexed column,
+-- so that the new row fits beside the old one and no index is written, and proves ownership by worker and seq.
+-- Whatever is special about a row makes it match nothing, and `dormouse.commit` decides. The ids come sorted.
+create or replace function dormouse.commit_next(
+    p_worker bigint, p_ids bigint[], p_seqs bigint[], p_versions integer[], p_steps text[], p_states text[],
+    out held bigint[], out at timestamptz
+) language plpgsql as $$
+declare
+    v_place constant bigint := dormouse.feed_place();
+begin
+    at := dormouse.now();
+    with outcome as materialized (
+        select id, seq, version, step, state::json as state
+        from unnest(p_ids, p_seqs, p_versions, p_steps, p_states) o (id, seq, version, step, state)
+    ), saved as (
+        update dormouse.instances i set
+            step = o.step, state = o.state, seq = i.seq + 1, attempt = 0, changed_at = commit_next.at,
+            last_error = null
+        from outcome o
+        where i.id = o.id and i.seq = o.seq and i.worker is not distinct from p_worker and i.version = o.version
+            and i.wake is null and i.inbox = 0 and not i.cancel_requested and not i.paused
+        returning i.id, i.seq, i.version, i.step, i.keeps_history, o.state
+    ), recorded as (
+        insert into dormouse.history (instance, seq, kind, version, step, at, state, id)
+        select s.id, s.seq, 'step.completed', s.version, s.step, commit_next.at, s.state,
+            v_place + nextval('dormouse.event_ids')
+        from saved s where s.keeps_history
+    )
+    select array_agg(id) into held from saved;
+end
+$$;

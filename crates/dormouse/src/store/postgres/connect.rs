@@ -1,0 +1,267 @@
+//! Getting a connection: encrypted to another machine, and knowing what stands in between.
+
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions, PgSslMode};
+use sqlx::{ConnectOptions, Row};
+
+use super::db::Db;
+use super::pool::{self, Pool};
+use crate::{Error, Result};
+
+/// Connections of one process, unless the address says otherwise.
+const CONNECTIONS_MAX: u32 = 16;
+/// How long a call waits for a connection.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a statement may go without an answer, unless the address says otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an idle connection may take to show that it is alive.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
+/// A connection that was idle for longer is tried before it is used: the server may have gone meanwhile.
+const TRUSTED_FOR: Duration = Duration::from_secs(1);
+/// How long the probe's own poke may take before it counts as lost.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// What the probe listens to.
+const PROBE_CHANNEL: &str = "dormouse_probe";
+
+/// Where the database is.
+#[derive(Clone)]
+pub(super) struct Address {
+    options: PgConnectOptions,
+    own: Own,
+}
+
+/// What an address may say that the driver does not know.
+#[derive(Clone, Copy)]
+struct Own {
+    connections_max: u32,
+    patience: Duration,
+}
+
+impl Address {
+    /// Reads an address; what it asks for and cannot be had is refused here.
+    pub(super) fn parse(url: &str) -> Result<Self> {
+        let (url, own) = take_own(url)?;
+        let options = PgConnectOptions::from_str(&url).map_err(|error| Error::CannotConnect {
+            reason: format!("the address is not understood: {error}"),
+        })?;
+        let says_sslmode = url.contains("sslmode=") || url.contains("ssl-mode=");
+        let is_remote = options.get_socket().is_none() && is_remote(options.get_host());
+        let options = if is_remote && !says_sslmode && std::env::var_os("PGSSLMODE").is_none() {
+            options.ssl_mode(PgSslMode::VerifyFull)
+        } else {
+            options
+        };
+        // A pooler refuses a connection that asks for a setting it does not keep track of.
+        let options = options.extra_float_digits(None);
+        let options = options.application_name("dormouse").disable_statement_logging();
+        Ok(Self { options, own })
+    }
+
+    /// One connection of its own.
+    pub(super) async fn connect(&self) -> Result<sqlx::PgConnection> {
+        self.options.connect().await.map_err(|error| self.unreachable(&error))
+    }
+
+    /// The pool for verbs, and whether pokes can be heard.
+    pub(super) async fn open(&self) -> Result<(Db, bool)> {
+        let hears = self.probe().await?;
+        let pooled = !hears;
+        if pooled {
+            tracing::warn!(
+                "pokes do not reach this process, as behind a transaction-mode pooler: polling instead, and every \
+                 statement is sent unnamed"
+            );
+        }
+        let options =
+            if pooled { self.options.clone().statement_cache_capacity(0) } else { self.options.clone() };
+        let connections_max = self.own.connections_max;
+        let steps = self.pool(connections_max).connect_lazy_with(options.clone());
+        let limits = pool::Limits { acquire: self.acquire_timeout(), sign_of_life: self.sign_of_life() };
+        let pool = Pool::new(options, connections_max, limits);
+        Ok((Db { pool, steps, pooled, patience: self.own.patience }, hears))
+    }
+
+    /// Another connection that listens to a channel, for one that fell silent.
+    pub(super) async fn listen(&self, channel: &str) -> Result<PgListener> {
+        let listening = async {
+            let mut listener = self.listener().await?;
+            listener.listen(channel).await?;
+            Ok(listener)
+        };
+        let listening = tokio::time::timeout(self.own.patience, listening).await;
+        listening.unwrap_or_else(|_| Err(Error::Busy("the database did not answer in time".to_owned())))
+    }
+
+    async fn listener(&self) -> Result<PgListener> {
+        let options = self.options.clone().statement_cache_capacity(0);
+        let pool = self.pool(1).connect_with(options).await.map_err(|error| self.unreachable(&error))?;
+        let mut listener = PgListener::connect_with(&pool).await?;
+        // We connect again ourselves: the driver does so only for a connection that told of its end.
+        listener.eager_reconnect(false);
+        Ok(listener)
+    }
+
+    /// Listens, and pokes itself from another connection: only if that arrives will others' pokes. Not behind a
+    /// pooler, where it would be the server connection that listens, and whoever is given it next that is told.
+    async fn probe(&self) -> Result<bool> {
+        // Whoever has to wait for another's transaction to end is behind a pooler, too.
+        if tokio::time::timeout(PROBE_TIMEOUT, self.is_pooled()).await.unwrap_or(Ok(true))? {
+            return Ok(false);
+        }
+        let mut listener = self.listener().await?;
+        listener.listen(PROBE_CHANNEL).await?;
+        let mut other = self.connect().await?;
+        if sqlx::raw_sql("notify dormouse_probe").execute(&mut other).await.is_err() {
+            return Ok(false);
+        }
+        let heard = tokio::time::timeout(PROBE_TIMEOUT, listener.recv()).await;
+        Ok(matches!(heard, Ok(Ok(_))))
+    }
+
+    /// Whether a connection is with another process of the server from one transaction to the next. Two that take
+    /// turns show it: whether a pooler hands out first what it got back first or last, one of them is given what
+    /// the other had.
+    async fn is_pooled(&self) -> Result<bool> {
+        let (mut one, mut other) = (self.connect().await?, self.connect().await?);
+        let mut before = None;
+        for one_ends_first in [true, false, true] {
+            let now = (begin(&mut one).await?, begin(&mut other).await?);
+            let (first, second) =
+                if one_ends_first { (&mut one, &mut other) } else { (&mut other, &mut one) };
+            sqlx::raw_sql("commit").execute(first).await?;
+            sqlx::raw_sql("commit").execute(second).await?;
+            if before.is_some_and(|before| before != now) {
+                return Ok(true);
+            }
+            before = Some(now);
+        }
+        Ok(false)
+    }
+
+    fn sign_of_life(&self) -> Duration {
+        SIGN_OF_LIFE.min(self.own.patience / 2)
+    }
+
+    fn acquire_timeout(&self) -> Duration {
+        ACQUIRE_TIMEOUT.min(self.own.patience)
+    }
+
+    fn pool(&self, connections_max: u32) -> PgPoolOptions {
+        let sign_of_life = self.sign_of_life();
+        PgPoolOptions::new()
+            .max_connections(connections_max)
+            .acquire_timeout(self.acquire_timeout())
+            .test_before_acquire(false)
+            .before_acquire(move |conn, meta| {
+                Box::pin(async move {
+                    if meta.idle_for <= TRUSTED_FOR {
+                        return Ok(true);
+                    }
+                    match tokio::time::timeout(sign_of_life, sqlx::Connection::ping(conn)).await {
+                        Ok(alive) => alive.map(|()| true),
+                        Err(_) => Ok(false),
+                    }
+                })
+            })
+    }
+
+    /// What a database that was reached says to a check of its schema.
+    pub(super) fn unusable(&self, error: Error) -> Error {
+        match error {
+            Error::Storage(cause) if cause.to_string().contains("permission denied") => {
+                let (host, port) = (self.options.get_host(), self.options.get_port());
+                let user = self.options.get_username();
+                Error::CannotConnect {
+                    reason: format!(
+                        "{host}:{port}: {cause}; make {user} a member of dormouse_engine, or of dormouse_read if it \
+                         only looks"
+                    ),
+                }
+            }
+            other => other,
+        }
+    }
+
+    fn unreachable(&self, error: &sqlx::Error) -> Error {
+        let hint = match error {
+            // A certificate that is not trusted comes as data that is not understood.
+            sqlx::Error::Io(fault) if fault.kind() != ErrorKind::InvalidData => "",
+            sqlx::Error::Tls(_) | sqlx::Error::Io(_) => {
+                "; a connection to another machine is encrypted and its certificate checked: name the authority with \
+                 sslrootcert=FILE, or lower the guard with sslmode=require"
+            }
+            _ => "",
+        };
+        let (host, port) = (self.options.get_host(), self.options.get_port());
+        Error::CannotConnect { reason: format!("{host}:{port}: {error}{hint}") }
+    }
+}
+
+/// Begins a transaction, and says which process of the server is in it.
+async fn begin(conn: &mut sqlx::PgConnection) -> Result<i32> {
+    sqlx::raw_sql("begin").execute(&mut *conn).await?;
+    Ok(sqlx::raw_sql("select pg_backend_pid() as pid").fetch_one(conn).await?.try_get("pid")?)
+}
+
+/// Our own parameters of the address, which the driver does not know.
+fn take_own(url: &str) -> Result<(String, Own)> {
+    let mut own = Own { connections_max: CONNECTIONS_MAX, patience: PATIENCE };
+    let Some((base, query)) = url.split_once('?') else { return Ok((url.to_owned(), own)) };
+    let refuse = |url: &str, reason| Error::InvalidUrl { url: url.to_owned(), reason };
+    let mut rest = Vec::new();
+    for parameter in query.split('&') {
+        match parameter.split_once('=') {
+            Some(("connections", number)) => {
+                own.connections_max = number.parse().ok().filter(|max| *max >= 2).ok_or_else(|| {
+                    refuse("postgres://…?connections=", "connections must be a number of at least 2")
+                })?;
+            }
+            Some(("patience_ms", number)) => {
+                let ms = number.parse().ok().filter(|ms| *ms >= 100).ok_or_else(|| {
+                    refuse("postgres://…?patience_ms=", "patience_ms must be a number of at least 100")
+                })?;
+                own.patience = Duration::from_millis(ms);
+            }
+            _ => rest.push(parameter),
+        }
+    }
+    let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
+    Ok((url, own))
+}
+
+/// Whether a host is another machine.
+fn is_remote(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    match address {
+        Ok(address) => !address.is_loopback(),
+        Err(_) => host != "localhost" && !host.starts_with('/'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_to_another_machine_is_encrypted_unless_the_address_says_otherwise() {
+        let mode = |url: &str| Address::parse(url).expect("an address").options.get_ssl_mode();
+        assert!(matches!(mode("postgres://u@db.example.com/d"), PgSslMode::VerifyFull));
+        assert!(matches!(mode("postgres://u@10.0.0.1/d"), PgSslMode::VerifyFull));
+        assert!(matches!(mode("postgres://u@db.example.com/d?sslmode=require"), PgSslMode::Require));
+        assert!(matches!(mode("postgres://u@127.0.0.1/d"), PgSslMode::Prefer));
+        assert!(matches!(mode("postgres://u@localhost/d"), PgSslMode::Prefer));
+    }
+
+    #[test]
+    fn an_address_may_say_how_many_connections_and_how_long_an_answer_may_take() {
+        let own = |query: &str| Address::parse(&format!("postgres://u@localhost/d?{query}")).map(|a| a.own);
+        assert_eq!(own("connections=4&sslmode=disable").unwrap().connections_max, 4);
+        assert_eq!(own("sslmode=disable&patience_ms=500").unwrap().patience, Duration::from_millis(500));
+        assert!(own("connections=none").is_err());
+        assert!(own("patience_ms=0").is_err());
+    }
+}

@@ -1,0 +1,45 @@
+-- The one clock: rows whose moment has come become runnable, by instances_due. What another transaction holds is
+-- left for the next sweep, which comes soon.
+create or replace function dormouse.due(
+    p_rows_max integer, out woken integer, out next timestamptz, out at timestamptz,
+    out effects dormouse.effects
+) language plpgsql as $$
+declare
+    v_ids bigint[];
+    v_locked bigint[];
+    v_changes dormouse.change[];
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    at := dormouse.now();
+    v_ids := array(
+        select id from dormouse.instances where wake_at <= due.at order by wake_at limit p_rows_max
+    );
+    woken := 0;
+    if cardinality(v_ids) > 0 then
+        v_locked := coalesce(dormouse.lock(v_ids, '{}', false), v_ids);
+        select array_agg(row(
+                i.id, 'runnable', i.version, i.step, null, i.attempt, due.at, null, null,
+                -- A backoff's end is no news: the retried step sees why it woke in the first place.
+                case when i.status = 'scheduled' then coalesce(i.wake, 'clock') else 'timeout' end,
+                i.awaits, i.inbox, i.barrier, i.round, i.paused, i.last_error, null,
+                case i.status
+                    when 'awaiting_signal' then 'signal.timeout'
+                    when 'awaiting_children' then 'children.timeout'
+                    else 'timer.fired'
+                end, null, null, null
+            )::dormouse.change), count(*)
+        into v_changes, woken
+        from unnest(v_locked) locked (id) join dormouse.instances i on i.id = locked.id
+        where i.wake_at <= due.at;
+        if v_changes is not null then
+            effects := dormouse.apply(v_changes, due.at);
+        end if;
+    end if;
+    -- What is due and could not be had is asked for again in a moment, not at once.
+    select case when min(wake_at) <= due.at and woken < p_rows_max then due.at + interval '50 milliseconds'
+        else min(wake_at) end
+    into next from (
+        select wake_at from dormouse.instances where wake_at is not null order by wake_at limit 1
+    ) first;
+end
+$$;

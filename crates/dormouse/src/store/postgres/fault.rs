@@ -1,0 +1,58 @@
+//! What the database's errors mean to a caller.
+
+use crate::Error;
+
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        let Some(code) = sqlstate(&error) else {
+            return match error {
+                sqlx::Error::PoolTimedOut => {
+                    Self::Busy("no connection to the database became free in time".to_owned())
+                }
+                sqlx::Error::PoolClosed => Self::Closed,
+                // A connection that was lost, wherever in an answer it was: no fault of the call.
+                sqlx::Error::Io(_) | sqlx::Error::Protocol(_) => Self::Busy(error.to_string()),
+                other => Self::Storage(Box::new(other)),
+            };
+        };
+        match code.as_str() {
+            "53100" => Self::DiskFull(error.to_string()),
+            // Lock and statement timeouts, deadlocks, serialization failures, and read-only: the same call may
+            // work later.
+            "55P03" | "57014" | "40001" | "40P01" | "25006" | "25P03" | "25P04" => {
+                Self::Busy(error.to_string())
+            }
+            // So it may where the connection was lost, resources are short, or the server starts or stops.
+            class if ["08", "53", "57P"].iter().any(|start| class.starts_with(start)) => {
+                Self::Busy(error.to_string())
+            }
+            _ => Self::Storage(Box::new(error)),
+        }
+    }
+}
+
+/// The SQLSTATE, if it was the database that said no.
+pub(super) fn sqlstate(error: &sqlx::Error) -> Option<String> {
+    Some(error.as_database_error()?.code()?.into_owned())
+}
+
+/// Whether the database rolled the statement back for the sake of another one: it may be sent again at once.
+pub(super) fn lost_a_race(error: &sqlx::Error) -> bool {
+    matches!(sqlstate(error).as_deref(), Some("40001" | "40P01"))
+}
+
+/// Whether a row stayed locked by another transaction for longer than we wait.
+pub(super) fn lock_timed_out(error: &sqlx::Error) -> bool {
+    sqlstate(error).as_deref() == Some("55P03")
+}
+
+/// Whether the database said no, so that nothing of the statement happened. One that was stopped may have committed
+/// before it could say so.
+pub(super) fn certainly_undone(error: &sqlx::Error) -> bool {
+    sqlstate(error).is_some_and(|code| !code.starts_with("57P"))
+}
+
+/// An answer that is not understood, as an error of the driver.
+pub(super) fn unreadable(error: Error) -> sqlx::Error {
+    sqlx::Error::Decode(Box::new(error))
+}

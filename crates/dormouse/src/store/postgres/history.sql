@@ -1,0 +1,8 @@
+-- Events in order, each with the state after it, by the primary key.
+select h.seq, h.kind, h.version, h.step, h.data::text as data, h.at, coalesce(h.state, (
+    select e.state from dormouse.history e
+    where e.instance = h.instance and e.seq < h.seq and e.state is not null
+    order by e.seq desc limit 1
+), 'null')::text as state
+from dormouse.history h where h.instance = $1 and h.seq > $2
+order by h.seq limit $3

@@ -1,0 +1,168 @@
+//! Inserting instances, alone or as children.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sqlx::postgres::PgRow;
+
+use super::db::Db;
+use super::fault::unreadable;
+use super::gather::{Calls, Write};
+use super::types::{Columns, batch, parse, when};
+use crate::store::Written;
+use crate::{Delivered, History, Inserted, InstanceId, KeyScope, NewInstance, NewSignal, Result, SignalId};
+
+const SQL: &str =
+    "select v.ids, v.holders, v.signals::text, (v.effects).* from dormouse.insert($1::json, $2) v";
+
+/// Inserts what calls have gathered.
+pub(super) fn gathered(db: &Db) -> Write<NewInstance, Inserted> {
+    let db = db.clone();
+    Arc::new(move |batch, calls| {
+        let db = db.clone();
+        Box::pin(async move {
+            let sent = arrivals(&batch).map_err(unreadable)?;
+            let row = db.raw_one(|| sqlx::query(SQL).bind(&sent).bind(calls == Calls::Many)).await?;
+            inserted(&row, &batch).map_err(unreadable)
+        })
+    })
+}
+
+/// A batch as the database takes it.
+pub(super) fn arrivals(instances: &[NewInstance]) -> Result<String> {
+    batch(&instances.iter().enumerate().map(Arrival::new).collect::<Vec<_>>())
+}
+
+/// What became of each.
+pub(super) fn inserted(row: &PgRow, instances: &[NewInstance]) -> Result<Written<Vec<Inserted>>> {
+    let (ids, holders): (Vec<Option<i64>>, Vec<Option<i64>>) = (row.value("ids")?, row.value("holders")?);
+    let signals: Option<&str> = row.value("signals")?;
+    let mut signals = match signals {
+        Some(text) => parse::<Answers>("answer of the database", text)?.delivered(),
+        None => Vec::new(),
+    }
+    .into_iter();
+    let answer = |((new, id), holder): ((&NewInstance, Option<i64>), Option<i64>)| {
+        let signals = signals.by_ref().take(new.signals.len()).collect();
+        match (id, holder) {
+            (Some(id), _) => Inserted::New(InstanceId(id)),
+            (None, Some(holder)) => Inserted::Taken { holder: InstanceId(holder), signals },
+            (None, None) => panic!("an instance is inserted or its key is taken"),
+        }
+    };
+    let value = instances.iter().zip(ids).zip(holders).map(answer).collect();
+    Ok(Written { value, effects: row.effects()? })
+}
+
+/// An instance to be inserted, as the database takes it: the type `dormouse.arrival`.
+#[derive(Serialize)]
+pub(super) struct Arrival<'a> {
+    ord: usize,
+    namespace: &'a str,
+    machine: &'a str,
+    version: u32,
+    step: &'a str,
+    state: &'a str,
+    queue: &'a str,
+    priority: i32,
+    at_us: Option<i64>,
+    in_us: Option<i64>,
+    lane: Option<&'a str>,
+    key: Option<&'a str>,
+    key_scope: Option<String>,
+    keeps: bool,
+    forked: Option<Forked>,
+    awaits: Option<Vec<&'a str>>,
+    await_at_us: Option<i64>,
+    await_in_us: Option<i64>,
+    signals: Option<Vec<Sent<'a>>>,
+}
+
+#[derive(Serialize)]
+struct Forked {
+    forked_from: InstanceId,
+    seq: u64,
+}
+
+/// A signal that comes along.
+#[derive(Serialize)]
+struct Sent<'a> {
+    name: &'a str,
+    payload: &'a str,
+    dedup_key: Option<&'a str>,
+}
+
+impl<'a> Arrival<'a> {
+    pub(super) fn new((index, new): (usize, &'a NewInstance)) -> Self {
+        let (at_us, in_us) = when(new.start_at);
+        let (names, until) = match &new.awaits {
+            Some((names, until)) => (Some(sorted(names)), *until),
+            None => (None, None),
+        };
+        let (await_at_us, await_in_us) = when(until);
+        let sent = |signal: &'a NewSignal| Sent {
+            name: &signal.name,
+            payload: signal.payload.as_str(),
+            dedup_key: signal.dedup_key.as_deref(),
+        };
+        Self {
+            ord: index + 1,
+            namespace: &new.namespace,
+            machine: &new.machine,
+            version: new.version,
+            step: &new.at.step,
+            state: new.at.state.as_str(),
+            queue: &new.queue,
+            priority: new.priority,
+            at_us,
+            in_us,
+            lane: new.lane.as_deref(),
+            key: new.key.as_deref(),
+            key_scope: scope_text(&new.key_scope),
+            keeps: new.history.unwrap_or_default() == History::On,
+            forked: new.forked_from.map(|(forked_from, seq)| Forked { forked_from, seq }),
+            awaits: names,
+            await_at_us,
+            await_in_us,
+            signals: if new.signals.is_empty() { None } else { Some(new.signals.iter().map(sent).collect()) },
+        }
+    }
+}
+
+/// Names as they are stored: in order, each once.
+pub(super) fn sorted(names: &[String]) -> Vec<&str> {
+    let mut names: Vec<_> = names.iter().map(String::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn scope_text(scope: &KeyScope) -> Option<String> {
+    match scope {
+        KeyScope::Live => None,
+        KeyScope::Always => Some("always".to_owned()),
+        KeyScope::In(statuses) => {
+            Some(statuses.iter().map(|status| status.as_str()).collect::<Vec<_>>().join(","))
+        }
+    }
+}
+
+/// What became of signals, as the database tells it.
+#[derive(Deserialize)]
+pub(super) struct Answers {
+    pub(super) results: Vec<String>,
+    pub(super) ids: Vec<i64>,
+    pub(super) wokes: Vec<bool>,
+}
+
+impl Answers {
+    pub(super) fn delivered(self) -> Vec<Delivered> {
+        let answer = |((result, id), woke): ((String, i64), bool)| match result.as_str() {
+            "accepted" => Delivered::Accepted { id: SignalId(id), woke },
+            "duplicate" => Delivered::Duplicate,
+            "no_target" => Delivered::NoTarget,
+            other => panic!("{other:?} is no answer to a signal"),
+        };
+        self.results.into_iter().zip(self.ids).zip(self.wokes).map(answer).collect()
+    }
+}

@@ -1,0 +1,54 @@
+//! Outcomes to be sent in another way when they are sent again.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard};
+
+use crate::InstanceId;
+use crate::store::Commit;
+
+/// Outcomes kept in mind. Only an engine that gave up on them leaves any behind, and its rows are reaped.
+const MARKED_MAX: usize = 100_000;
+
+/// A set of outcomes.
+#[derive(Default)]
+pub(super) struct Marks {
+    commits: Mutex<HashSet<(InstanceId, u64)>>,
+}
+
+impl Marks {
+    pub(super) fn add<'a>(&self, commits: impl IntoIterator<Item = &'a Commit>) {
+        let mut marked = self.lock();
+        if marked.len() > MARKED_MAX {
+            marked.clear();
+        }
+        marked.extend(commits.into_iter().map(|commit| (commit.id, commit.seq)));
+    }
+
+    pub(super) fn remove<'a>(&self, commits: impl IntoIterator<Item = &'a Commit>) {
+        let mut marked = self.lock();
+        if !marked.is_empty() {
+            commits.into_iter().for_each(|commit| {
+                marked.remove(&(commit.id, commit.seq));
+            });
+        }
+    }
+
+    pub(super) fn contains(&self, commit: &Commit) -> bool {
+        let marked = self.lock();
+        !marked.is_empty() && marked.contains(&(commit.id, commit.seq))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<(InstanceId, u64)>> {
+        self.commits.lock().expect("no code panics while it holds this lock")
+    }
+}
+
+/// What a store keeps in mind of commits.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// Their answer was lost. They may have happened, so the next try is sent as such, and answered with what became of
+    /// the first.
+    pub(super) lost: Marks,
+    /// Another transaction holds their row. They are tried without waiting, so that they hold up no group.
+    pub(super) busy: Marks,
+}

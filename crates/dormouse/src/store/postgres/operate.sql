@@ -1,0 +1,167 @@
+-- What people and programs do to instances from outside. What is refused is told in words, for the caller to
+-- make an error of.
+
+-- Cancels an instance, and with it, for each spawn that chose so, its live children and theirs. One that runs is
+-- asked to: it, and its children with it, are cancelled when its step ends.
+create or replace function dormouse.cancel_all(
+    p_id bigint, p_now timestamptz, out descendants integer, out effects dormouse.effects
+) language plpgsql as $$
+declare
+    v_found constant bigint[] := dormouse.lock_tree(p_id);
+    v_changes dormouse.change[];
+    v_asked bigint[];
+begin
+    select array_agg(row(
+            i.id, 'cancelled', i.version, i.step, null, i.attempt, i.runnable_at, null, null, i.wake, i.awaits,
+            i.inbox, i.barrier, i.round, i.paused, i.last_error, null, 'cancelled', null, null, null
+        )::dormouse.change) filter (where i.id = p_id or i.status <> 'executing'),
+        array_agg(i.id) filter (where i.id <> p_id and i.status = 'executing')
+    into v_changes, v_asked
+    from unnest(v_found) f (id) join dormouse.instances i on i.id = f.id;
+    update dormouse.instances set cancel_requested = true where id = any (v_asked);
+    effects := dormouse.apply(v_changes, p_now);
+    effects.cancel := effects.cancel || v_asked;
+    descendants := cardinality(v_found) - 1;
+end
+$$;
+
+create or replace function dormouse.cancel_one(
+    p_namespace text, p_id bigint, p_key text,
+    out id bigint, out answer text, out status text, out descendants integer, out effects dormouse.effects
+) language plpgsql as $$
+declare
+    v_cancelled record;
+begin
+    id := dormouse.find(p_namespace, p_id, p_key);
+    perform dormouse.lock_tree(id);
+    select i.status into status from dormouse.instances i where i.id = cancel_one.id;
+    if status is null then
+        answer := 'not_found';
+    elsif status in ('done', 'failed', 'cancelled') then
+        answer := 'ended';
+    elsif status = 'executing' then
+        update dormouse.instances i set cancel_requested = true where i.id = cancel_one.id;
+        effects.cancel := array[id];
+        answer := 'requested';
+    else
+        answer := 'cancelled';
+        select c.descendants, c.effects into v_cancelled from dormouse.cancel_all(id, dormouse.now()) c;
+        descendants := v_cancelled.descendants;
+        effects := v_cancelled.effects;
+    end if;
+end
+$$;
+
+-- Cancels what a worker holds, and someone wanted cancelled, in place of its outcome.
+create or replace function dormouse.cancel_held(
+    p_worker bigint, p_id bigint, p_seq bigint, out done boolean, out effects dormouse.effects
+) language plpgsql as $$
+begin
+    perform dormouse.lock_tree(p_id);
+    done := exists (
+        select from dormouse.instances
+        where id = p_id and worker = p_worker and seq = p_seq and cancel_requested
+    );
+    if done then
+        effects := (select c.effects from dormouse.cancel_all(p_id, dormouse.now()) c);
+    end if;
+end
+$$;
+
+-- Fails what a claim found runnable while another held its key, as long as nobody else has moved it.
+create or replace function dormouse.fail_rival(p_id bigint, p_holder bigint, out effects dormouse.effects)
+language plpgsql as $$
+declare
+    v_error constant text :=
+        format('it could not become executing: its key is taken by instance %s', p_holder);
+    v_changes dormouse.change[];
+begin
+    perform dormouse.lock(array[p_id], array[p_id], true);
+    select array_agg(row(
+            i.id, 'failed', i.version, i.step, null, i.attempt, i.runnable_at, null, null, i.wake, i.awaits,
+            i.inbox, i.barrier, i.round, i.paused, v_error, null, 'failed',
+            json_build_object('error', v_error), null, null
+        )::dormouse.change)
+    into v_changes from dormouse.instances i where i.id = p_id and i.status = 'runnable';
+    if v_changes is not null then
+        effects := dormouse.apply(v_changes, dormouse.now());
+    end if;
+end
+$$;
+
+-- Makes an ended instance live again, at its step or elsewhere.
+create or replace function dormouse.retry(
+    p_namespace text, p_id bigint, p_key text, p_step text, p_state text,
+    out id bigint, out answer text, out status text, out key text, out holder bigint,
+    out effects dormouse.effects
+) language plpgsql as $$
+declare
+    v_now constant timestamptz := dormouse.now();
+    i dormouse.instances;
+    v_change dormouse.change;
+    v_was_parked boolean;
+begin
+    id := dormouse.find(p_namespace, p_id, p_key);
+    perform dormouse.lock(array[id], '{}', true);
+    select * into i from dormouse.instances o where o.id = retry.id;
+    status := i.status;
+    key := i.key;
+    holder := nullif(dormouse.key_holder(i.namespace, i.key), i.id);
+    if i.id is null then
+        answer := 'not_found';
+    elsif i.status not in ('failed', 'cancelled') then
+        answer := 'wrong_status';
+    elsif holder is not null then
+        answer := 'key_taken';
+    else
+        answer := 'retried';
+        v_was_parked := i.wake is null;
+        v_change := row(
+            i.id, 'runnable', i.version, coalesce(p_step, i.step), p_state::json, 0, v_now, null, null, i.wake,
+            i.awaits, i.inbox, i.barrier, i.round, i.paused, i.last_error, null, 'retried', null, null, null
+        )::dormouse.change;
+        if p_step is not null then
+            v_change.awaits := case when not v_was_parked then i.awaits end;
+            v_change.barrier := case when not v_was_parked then i.barrier end;
+        elsif v_was_parked and i.awaits is not null then
+            -- It was cancelled while it waited, so it waits again; had it been woken, its step would run.
+            v_change.status := 'awaiting_signal';
+            v_change.runnable_at := i.runnable_at;
+            v_change.wake_at := (
+                select (h.data ->> 'until')::timestamptz from dormouse.history h
+                where h.instance = i.id and h.kind = 'signal.waiting' order by h.seq desc limit 1
+            );
+        elsif v_was_parked and i.barrier is not null then
+            -- Its children were cancelled with it, or have ended meanwhile: it sees how.
+            v_change.wake := 'children';
+        end if;
+        effects := dormouse.apply(array[v_change], v_now);
+    end if;
+end
+$$;
+
+-- Puts an instance's brake on or off.
+create or replace function dormouse.pause(
+    p_namespace text, p_id bigint, p_key text, p_paused boolean,
+    out id bigint, out answer text, out status text, out effects dormouse.effects
+) language plpgsql as $$
+declare
+    i dormouse.instances;
+begin
+    id := dormouse.find(p_namespace, p_id, p_key);
+    perform dormouse.lock(array[id], '{}', true);
+    select * into i from dormouse.instances o where o.id = pause.id;
+    status := i.status;
+    if i.id is null then
+        answer := 'not_found';
+    elsif i.status in ('done', 'failed', 'cancelled') then
+        answer := 'wrong_status';
+    else
+        answer := 'ok';
+        effects := dormouse.apply(array[row(
+            i.id, i.status, i.version, i.step, null, i.attempt, i.runnable_at, i.worker, i.wake_at, i.wake,
+            i.awaits, i.inbox, i.barrier, i.round, p_paused, i.last_error, null, null, null, null, null
+        )::dormouse.change], dormouse.now());
+    end if;
+end
+$$;

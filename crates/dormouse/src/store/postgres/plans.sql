@@ -1,0 +1,22 @@
+-- The verbs' statements are planned once per connection, perhaps on an empty table, and kept: so a plan may only
+-- use what stays right when there are a million rows. It also keeps the order in which rows are locked.
+do $$
+declare
+    verb regprocedure;
+begin
+    for verb in
+        select oid from pg_proc
+        where pronamespace = 'dormouse'::regnamespace and proname in (
+            'insert', 'deliver', 'claim', 'commit_next', 'commit', 'due', 'reap', 'take_back', 'cancel_one',
+            'cancel_held', 'fail_rival', 'retry', 'pause', 'collect_ended', 'collect_events', 'admit', 'tidy'
+        )
+    loop
+        execute format('alter function %s set enable_seqscan = off', verb);
+        execute format('alter function %s set enable_hashjoin = off', verb);
+        execute format('alter function %s set enable_mergejoin = off', verb);
+        execute format('alter function %s set enable_bitmapscan = off', verb);
+        execute format('alter function %s set plan_cache_mode = force_generic_plan', verb);
+        execute format('alter function %s set jit = off', verb);
+    end loop;
+end
+$$;

@@ -1,0 +1,199 @@
+//! Queries, each on a snapshot.
+
+use sqlx::postgres::PgRow;
+
+use super::claim::signals;
+use super::db::{Db, Statement};
+use super::deliver::address;
+use super::types::{Columns, Moment};
+use crate::store::{Count, Filter, Namespaces, Page, QueueView, Situation, Stats, WorkerView};
+use crate::{Event, EventKind, InboxSignal, Instance, InstanceId, Process, Result, Status, Target, WorkerId};
+
+pub(super) async fn get(db: &Db, namespace: &str, target: &Target) -> Result<Option<Instance>> {
+    let (id, key) = address(target);
+    let sql = include_str!("get.sql");
+    let rows = db.all(|| sqlx::query(sql).bind(namespace).bind(id).bind(key)).await?;
+    rows.first().map(instance).transpose()
+}
+
+pub(super) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
+    if asks_for_nul(filter) {
+        return Ok(Page::default());
+    }
+    let rows = db.all(|| listing(filter)).await?;
+    let mut instances = rows.iter().map(instance).collect::<Result<Vec<_>>>()?;
+    let more = instances.len() > filter.limit;
+    instances.truncate(filter.limit);
+    let next = if more { instances.last().map(|last| last.id) } else { None };
+    Ok(Page { instances, next })
+}
+
+/// Whether a filter names what nobody can have because the database has no such text.
+fn asks_for_nul(filter: &Filter) -> bool {
+    let Filter { namespace, machine, queue, key_prefix, awaiting, .. } = filter;
+    [namespace, machine, queue, key_prefix, awaiting].into_iter().flatten().any(|text| text.contains('\0'))
+}
+
+fn listing(filter: &Filter) -> Statement<'_> {
+    let common = |sql: &'static str| {
+        // One more than asked for tells whether there is a next page.
+        let limit = filter.limit.saturating_add(1).min(i64::MAX as usize) as i64;
+        sqlx::query(sql)
+            .bind(filter.after.map(|id| id.0))
+            .bind(&filter.namespace)
+            .bind(&filter.machine)
+            .bind(filter.status.map(Status::as_str))
+            .bind(&filter.queue)
+            .bind(filter.created_from.map(Moment))
+            .bind(filter.created_before.map(Moment))
+            .bind(limit)
+            .bind(&filter.key_prefix)
+            .bind(filter.key_prefix.as_ref().map(|prefix| format!("{prefix}\u{10FFFF}")))
+    };
+    match filter {
+        Filter { awaiting: Some(name), .. } => {
+            common(include_str!("list_awaiting.sql")).bind(name).bind(filter.parent.map(|id| id.0))
+        }
+        Filter { parent: Some(id), .. } => common(include_str!("list_by_parent.sql")).bind(id.0),
+        Filter { key_prefix: Some(_), namespace: Some(_), .. } => common(include_str!("list_by_key.sql")),
+        Filter { status: Some(Status::Failed), .. } => common(include_str!("list_failed.sql")),
+        _ => common(include_str!("list.sql")),
+    }
+}
+
+pub(super) async fn history(
+    db: &Db,
+    id: InstanceId,
+    after_seq: u64,
+    events_max: usize,
+) -> Result<Vec<Event>> {
+    let sql = include_str!("history.sql");
+    let rows = db
+        .all(|| {
+            sqlx::query(sql).bind(id.0).bind(after_seq as i64).bind(events_max.min(i64::MAX as usize) as i64)
+        })
+        .await?;
+    rows.iter().map(event).collect()
+}
+
+fn event(row: &PgRow) -> Result<Event> {
+    let kind: &str = row.value("kind")?;
+    Ok(Event {
+        seq: row.number("seq")?,
+        kind: EventKind::parse(kind).unwrap_or_else(|| panic!("{kind:?} is no kind of event")),
+        version: row.number("version")?,
+        step: row.value("step")?,
+        data: row.json_or_none("data")?,
+        at: row.moment("at")?,
+        state: row.json("state")?,
+    })
+}
+
+pub(super) async fn inbox(db: &Db, id: InstanceId) -> Result<Vec<InboxSignal>> {
+    let row = db.one(|| sqlx::query("select dormouse.inbox($1)::text as inbox").bind(id.0)).await?;
+    let inbox: Option<&str> = row.value("inbox")?;
+    inbox.map_or_else(|| Ok(Vec::new()), signals)
+}
+
+pub(super) async fn situation(db: &Db, namespace: &str, target: &Target) -> Result<Option<Situation>> {
+    let Some(instance) = get(db, namespace, target).await? else { return Ok(None) };
+    let sql = include_str!("situation.sql");
+    let rows = db.all(|| sqlx::query(sql).bind(instance.id.0)).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let now = row.moment("now")?;
+    let workers = workers(db).await?.into_iter().filter(|worker| worker.lease_until >= now).collect();
+    Ok(Some(Situation {
+        now,
+        queue_paused: row.value("queue_paused")?,
+        lane_holder: row.value::<Option<i64>>("lane_holder")?.map(InstanceId),
+        ahead: row.number("ahead")?,
+        instance,
+        workers,
+    }))
+}
+
+pub(super) async fn stats(db: &Db) -> Result<Stats> {
+    let instances = db.all(|| sqlx::query(include_str!("stats.sql"))).await?;
+    let awaiting = db.all(|| sqlx::query(include_str!("stats_awaiting.sql"))).await?;
+    let paused = "select namespace, queue from dormouse.paused_queues order by namespace, queue";
+    let paused = db.all(|| sqlx::query(paused)).await?;
+    let next = "select min(wake_at) as next from dormouse.instances where wake_at is not null";
+    let next = db.one(|| sqlx::query(next)).await?;
+    let queue = |row: &PgRow| -> Result<QueueView> {
+        Ok(QueueView { namespace: row.value("namespace")?, name: row.value("queue")?, paused: true })
+    };
+    Ok(Stats {
+        instances: instances.iter().map(count).collect::<Result<_>>()?,
+        awaiting: awaiting
+            .iter()
+            .map(|row| Ok((row.value("awaits")?, row.number("count")?)))
+            .collect::<Result<_>>()?,
+        paused_queues: paused.iter().map(queue).collect::<Result<_>>()?,
+        workers: workers(db).await?,
+        next_wake_at: next.moment_or_none("next")?,
+    })
+}
+
+fn count(row: &PgRow) -> Result<Count> {
+    Ok(Count {
+        namespace: row.value("namespace")?,
+        machine: row.value("machine")?,
+        step: row.value("step")?,
+        status: row.status("status")?,
+        count: row.number("count")?,
+    })
+}
+
+async fn workers(db: &Db) -> Result<Vec<WorkerView>> {
+    db.all(|| sqlx::query(include_str!("workers.sql"))).await?.iter().map(worker).collect()
+}
+
+fn worker(row: &PgRow) -> Result<WorkerView> {
+    let machines: Vec<String> = row.value("machines")?;
+    let versions: Vec<i32> = row.value("versions")?;
+    Ok(WorkerView {
+        id: WorkerId(row.value("id")?),
+        name: row.value("name")?,
+        process: Process { host: row.value("host")?, pid: row.number("pid")?, birth: row.value("birth")? },
+        started_at: row.moment("started_at")?,
+        lease_until: row.moment("lease_until")?,
+        namespaces: row.value::<Option<_>>("namespaces")?.map_or(Namespaces::All, Namespaces::Only),
+        queues: row.value("queues")?,
+        machines: machines.into_iter().zip(versions.into_iter().map(|version| version as u32)).collect(),
+        claims: row.number("claims")?,
+    })
+}
+
+fn instance(row: &PgRow) -> Result<Instance> {
+    Ok(Instance {
+        id: InstanceId(row.value("id")?),
+        namespace: row.value("namespace")?,
+        machine: row.value("machine")?,
+        version: row.number("version")?,
+        key: row.value("key")?,
+        status: row.status("status")?,
+        step: row.value("step")?,
+        state: row.json("state")?,
+        seq: row.number("seq")?,
+        attempt: row.number("attempt")?,
+        queue: row.value("queue")?,
+        priority: row.value("priority")?,
+        lane: row.value("lane")?,
+        lane_blocked: row.value("blocked")?,
+        paused: row.value("paused")?,
+        cancel_requested: row.value("cancel_requested")?,
+        awaits: row.value::<Option<_>>("awaits")?.unwrap_or_default(),
+        wake_at: row.moment_or_none("wake_at")?,
+        wake: row.wake("wake")?,
+        inbox: row.number("inbox")?,
+        barrier: row.value::<Option<i32>>("barrier")?.map(|barrier| barrier as u32),
+        round: row.number("round")?,
+        parent: row.value::<Option<i64>>("parent")?.map(InstanceId),
+        worker: row.value::<Option<i64>>("worker")?.map(WorkerId),
+        output: row.json_or_none("output")?,
+        last_error: row.value("last_error")?,
+        created_at: row.moment("created_at")?,
+        changed_at: row.moment("changed_at")?,
+        ended_at: row.moment_or_none("ended_at")?,
+    })
+}

@@ -1,0 +1,88 @@
+-- Takes claims back from workers, as far as no other transaction holds the rows. A crashed try counts as one; the
+-- step runs again, in its old place, with its old inputs.
+create or replace function dormouse.take_back(
+    p_workers bigint[], p_ids bigint[], out taken integer, out effects dormouse.effects
+) language plpgsql as $$
+declare
+    v_now constant timestamptz := dormouse.now();
+    v_trees bigint[];
+    v_locked bigint[];
+    v_changes dormouse.change[];
+    v_cancelled bigint[];
+    v_id bigint;
+begin
+    -- Whoever wanted one cancelled gets it now, with its children, so all of them are needed.
+    v_trees := array(
+        select unnest(dormouse.tree(id)) from dormouse.instances where id = any (p_ids) and cancel_requested
+    );
+    v_locked := coalesce(dormouse.lock(array(select distinct unnest(p_ids || v_trees)), v_trees, false), p_ids);
+    select array_agg(row(
+            i.id, 'runnable', i.version, i.step, null, i.attempt + 1, i.runnable_at, null, null, i.wake, i.awaits,
+            i.inbox, i.barrier, i.round, i.paused, i.last_error, null,
+            'reaped', json_build_object('worker', w.name), null, null
+        )::dormouse.change) filter (where not i.cancel_requested),
+        array_agg(i.id) filter (where i.cancel_requested), count(*)
+    into v_changes, v_cancelled, taken
+    from unnest(v_locked) held (id) join dormouse.instances i on i.id = held.id
+    left join dormouse.workers w on w.id = i.worker
+    where i.id = any (p_ids) and i.worker = any (p_workers)
+        and (not i.cancel_requested or dormouse.tree(i.id) <@ v_locked);
+    if v_changes is not null then
+        effects := dormouse.apply(v_changes, v_now);
+    end if;
+    foreach v_id in array coalesce(v_cancelled, '{}') loop
+        effects := dormouse.merge(effects, (dormouse.cancel_all(v_id, v_now)).effects);
+    end loop;
+end
+$$;
+
+-- Keeps a worker from claiming until this transaction ends. One that is claiming at this moment is waited for, as that
+-- takes no time; but not for ever, as its connection may be dead.
+create or replace function dormouse.stop_claims(p_worker bigint) returns boolean
+language plpgsql as $$
+begin
+    for i in 1..20 loop
+        if pg_try_advisory_xact_lock(1685025390, (p_worker % 2147483647)::integer) then
+            return true;
+        end if;
+        perform pg_sleep(0.01);
+    end loop;
+    return false;
+end
+$$;
+
+-- Takes back claims of workers whose lease is over. One that is being reaped cannot claim: what it held is all there
+-- is.
+create or replace function dormouse.reap(p_rows_max integer, out reaped integer, out effects dormouse.effects)
+language plpgsql as $$
+declare
+    v_now constant timestamptz := dormouse.now();
+    v_workers bigint[];
+    v_ids bigint[];
+    v_taken record;
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    v_workers := array(
+        select w.id from dormouse.workers w
+        where w.lease_until < v_now
+            and dormouse.stop_claims(w.id)
+        order by w.id
+    );
+    reaped := 0;
+    if cardinality(v_workers) = 0 then
+        return;
+    end if;
+    v_ids := array(
+        select i.id from unnest(v_workers) with ordinality w (id, place) cross join lateral (
+            select i.id from dormouse.instances i where i.worker = w.id and i.worker is not null
+            order by i.id limit p_rows_max
+        ) i order by w.place, i.id limit p_rows_max
+    );
+    select t.taken, t.effects into v_taken from dormouse.take_back(v_workers, v_ids) t;
+    reaped := v_taken.taken;
+    effects := v_taken.effects;
+    if cardinality(v_ids) < p_rows_max and reaped = cardinality(v_ids) then
+        delete from dormouse.workers where id = any (v_workers);
+    end if;
+end
+$$;

@@ -1,0 +1,44 @@
+//! Verbs in a caller's own transaction. Pokes go out when that commits, so the database sends them.
+
+use sqlx::PgConnection;
+
+use super::deliver::{address, delivered, deliveries};
+use super::insert::{arrivals, inserted};
+use super::types::Columns;
+use crate::store::Delivery;
+use crate::{Delivered, Inserted, NewInstance, Result, Target};
+
+const INSERT: &str = "select v.ids, v.holders, v.signals::text, (v.effects).*, dormouse.poke(v.effects) \
+    from dormouse.insert($1::json) v";
+const DELIVER: &str = "select v.results, v.ids, v.wokes, (v.effects).*, dormouse.poke(v.effects) \
+    from dormouse.deliver($1::json) v";
+
+/// Inserts instances, each with its signals, and says for each what became of it.
+pub(crate) async fn insert_in(conn: &mut PgConnection, batch: Vec<NewInstance>) -> Result<Vec<Inserted>> {
+    if batch.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sent = arrivals(&batch)?;
+    let row = sqlx::query(INSERT).bind(&sent).persistent(false).fetch_one(conn).await?;
+    Ok(inserted(&row, &batch)?.value)
+}
+
+/// Delivers a signal and says what became of it.
+pub(crate) async fn deliver_in(conn: &mut PgConnection, delivery: Delivery) -> Result<Delivered> {
+    let sent = deliveries(&[delivery])?;
+    let row = sqlx::query(DELIVER).bind(&sent).persistent(false).fetch_one(conn).await?;
+    Ok(delivered(&row)?.value.pop().expect("one signal, one answer"))
+}
+
+/// The machine and version of whom a signal is for, as the transaction sees it.
+pub(crate) async fn machine_in(
+    conn: &mut PgConnection,
+    namespace: &str,
+    target: &Target,
+) -> Result<Option<(String, u32)>> {
+    let (id, key) = address(target);
+    let sql = "select machine, version from dormouse.instances where id = dormouse.find($1, $2, $3)";
+    let query = sqlx::query(sql).bind(namespace).bind(id).bind(key).persistent(false);
+    let row = query.fetch_optional(conn).await?;
+    row.map(|row| Ok((row.value("machine")?, row.number("version")?))).transpose()
+}

@@ -1,0 +1,253 @@
+//! Random operations, weighed so that instances meet: few keys, few lanes, few names, many steps.
+
+use std::time::Duration;
+
+use dormouse::jiff::Timestamp;
+use dormouse::store::Hold;
+use dormouse::{
+    At, Children, History, Json, KeyScope, NewInstance, NewSignal, Spawn, Status, Transition, When,
+};
+use fastrand::Rng;
+use serde_json::json;
+
+use super::op::*;
+
+const NAMESPACES: [&str; 3] = ["default", "default", "other"];
+const QUEUES: [&str; 3] = ["default", "default", "slow"];
+const MACHINES: [(&str, u32); 4] = [("m", 1), ("m", 1), ("m", 2), ("n", 1)];
+const STEPS: [&str; 3] = ["start", "middle", "end"];
+const KEYS: [&str; 4] = ["k1", "k2", "k10", "é"];
+const LANES: [&str; 2] = ["l1", "l2"];
+const SIGNALS: [&str; 3] = ["a", "b", "c"];
+const DEDUPS: [&str; 2] = ["d1", "d2"];
+const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
+
+/// A sequence of operations, which is always the same for one seed.
+pub fn sequence(seed: u64, ops: usize) -> Vec<Op> {
+    let mut random = Random(Rng::with_seed(seed));
+    let long = Duration::from_secs(1_000_000);
+    let mut sequence = vec![
+        Op::Register { name: "w1", lease: long },
+        Op::Register { name: "w2", lease: Duration::from_secs(300) },
+    ];
+    sequence.extend((0..ops).map(|_| random.op()));
+    sequence
+}
+
+struct Random(Rng);
+
+impl Random {
+    fn op(&mut self) -> Op {
+        match self.0.u32(0..164) {
+            0..13 => Op::Insert(self.some(3, Self::instance)),
+            13..30 => Op::Deliver(self.some(3, |random| (random.whom(Whom::Waiting), random.signal()))),
+            30..55 => Op::Claim(self.claim()),
+            55..104 => Op::Commit(self.some(4, Self::outcome)),
+            104..112 => Op::Due { rows_max: self.bound() },
+            112..118 => Op::Advance(self.pause()),
+            118..120 => Op::Register { name: self.of(&WORKERS), lease: self.lease() },
+            120..122 => Op::Heartbeat { worker: self.pick(), lease: self.lease() },
+            122 => Op::Deregister { worker: self.pick() },
+            123..126 => Op::Reap { rows_max: self.bound() },
+            126 => Op::Release(self.some(3, Self::pick)),
+            127..132 => Op::Cancel(self.whom(Whom::Live)),
+            132..138 => Op::Retry(self.whom(Whom::Ended), self.perhaps(3, Self::at)),
+            138..140 => Op::Pause(self.whom(Whom::Live)),
+            140..143 => Op::Resume(self.whom(Whom::Live)),
+            143 => Op::PauseQueue { namespace: self.of(&NAMESPACES), queue: self.of(&QUEUES) },
+            144..146 => Op::ResumeQueue { namespace: self.of(&NAMESPACES), queue: self.of(&QUEUES) },
+            146 => Op::CollectEnded {
+                namespace: self.perhaps(2, |random| random.of(&NAMESPACES)),
+                age: self.pause(),
+                rows_max: self.bound(),
+            },
+            147 => Op::CollectEvents { age: self.pause(), rows_max: self.bound() },
+            148..150 => Op::Get(self.whom(Whom::Any)),
+            150..154 => Op::Situation(self.whom(Whom::Live)),
+            154..158 => Op::List(self.filter()),
+            158..161 => Op::Stats,
+            _ => Op::Backlog { namespace: self.perhaps(2, |random| random.of(&NAMESPACES)) },
+        }
+    }
+
+    fn instance(&mut self) -> New {
+        let (machine, version) = self.of(&MACHINES);
+        let mut instance = NewInstance::named(machine, version, self.at());
+        instance.namespace = self.of(&NAMESPACES).to_owned();
+        instance.queue = self.of(&QUEUES).to_owned();
+        instance.priority = self.0.i32(-1..=1);
+        instance.key = self.perhaps(3, |random| random.of(&KEYS).to_owned());
+        instance.key_scope = self.scope();
+        instance.lane = self.perhaps(3, |random| random.of(&LANES).to_owned());
+        instance.start_at = self.perhaps(5, Self::when);
+        instance.awaits = self.perhaps(5, |random| (random.names(), random.perhaps(2, Self::when)));
+        instance.history = self.of(&[None, Some(History::On), Some(History::On), Some(History::Off)]);
+        instance.signals = self.perhaps(4, |random| random.some(2, Self::signal)).unwrap_or_default();
+        New { instance, forked_from: self.perhaps(10, |random| (random.pick(), random.0.u64(1..5))) }
+    }
+
+    fn claim(&mut self) -> Claim {
+        let only = |random: &mut Self| random.of(&[vec!["default"], vec!["other"], vec!["other", "other"]]);
+        let machines = [vec![("m", 1), ("m", 2), ("n", 1)], vec![("m", 1), ("n", 1)], vec![("m", 2)]];
+        Claim {
+            worker: self.pick(),
+            queue: self.of(&QUEUES),
+            namespaces: self.perhaps(3, only),
+            machines: self.of(&[&machines[..], &machines[..1], &machines[..1]].concat()),
+            rows_max: self.of(&[1, 3, 5, 20]),
+        }
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        let transition = match self.0.u32(0..24) {
+            0..5 => Transition::Next { at: self.at() },
+            5..8 => Transition::Replay {
+                at: self.at(),
+                delay: if self.0.bool() { Duration::ZERO } else { self.duration() },
+                error: self.perhaps(2, |_| "it \"broke\"".to_owned()),
+            },
+            8..10 => Transition::Sleep { at: self.at(), until: self.when() },
+            10..15 => {
+                Transition::Await { at: self.at(), names: self.names(), timeout: self.perhaps(2, Self::when) }
+            }
+            15..19 => Transition::Spawn(self.spawn()),
+            19..22 => Transition::Done { output: self.at().state },
+            _ => Transition::Fail { error: self.of(&["no more", "it's \\ over\n"]).to_owned() },
+        };
+        Outcome {
+            step: self.pick(),
+            transition,
+            hold: self.of(&[Hold::Keep, Hold::Release]),
+            lifts: self.0.u32(0..8) == 0,
+            proof: match self.0.u32(0..30) {
+                0 => Proof::WrongSeq,
+                1 => Proof::WrongWorker,
+                2 => Proof::Late,
+                _ => Proof::Right,
+            },
+        }
+    }
+
+    fn spawn(&mut self) -> Spawn {
+        let children = self.0.usize(0..=3);
+        Spawn {
+            at: self.at(),
+            children: (0..children).map(|_| self.instance().instance).collect(),
+            timeout: self.perhaps(2, Self::when),
+            quorum: self.perhaps(3, |random| random.0.u32(1..=3)),
+            on_cancel: self.of(&[Children::Cancel, Children::Keep]),
+        }
+    }
+
+    fn signal(&mut self) -> NewSignal {
+        let signal = NewSignal::new(self.of(&SIGNALS), self.at().state);
+        match self.perhaps(3, |random| random.of(&DEDUPS)) {
+            Some(key) => signal.dedup(key),
+            None => signal,
+        }
+    }
+
+    fn filter(&mut self) -> Filter {
+        Filter {
+            namespace: self.perhaps(2, |random| random.of(&NAMESPACES)),
+            machine: self.perhaps(4, |random| random.of(&MACHINES).0),
+            status: self.perhaps(3, |random| random.of(&Status::ALL)),
+            queue: self.perhaps(4, |random| random.of(&QUEUES)),
+            key_prefix: self.perhaps(4, |random| random.of(&["", "k1", "k", "é", "\u{10FFFF}"])),
+            parent: self.perhaps(6, Self::pick),
+            awaiting: self.perhaps(4, |random| random.of(&SIGNALS)),
+            created_from: self.perhaps(5, Self::moment),
+            created_before: self.perhaps(5, Self::moment),
+            after: self.perhaps(4, Self::pick),
+            limit: self.of(&[0, 1, 3, 100]),
+        }
+    }
+
+    fn scope(&mut self) -> KeyScope {
+        match self.0.u32(0..6) {
+            0..3 => KeyScope::Live,
+            3 => KeyScope::Always,
+            _ => KeyScope::In(Status::ALL.into_iter().filter(|_| self.0.u32(0..3) == 0).collect()),
+        }
+    }
+
+    fn names(&mut self) -> Vec<String> {
+        self.some(3, |random| random.of(&SIGNALS).to_owned())
+    }
+
+    fn at(&mut self) -> At {
+        let state = match self.0.u32(0..4) {
+            0 => Json::null(),
+            1 => Json::parse("state", r#"{"b": 1.50, "a":"é\"\\\u00e9"}"#).expect("it is JSON"),
+            _ => Json::from(json!({ "n": self.0.u32(..1000) })),
+        };
+        At { step: self.of(&STEPS).into(), state }
+    }
+
+    fn whom(&mut self, mostly: impl Fn(Pick) -> Whom) -> Whom {
+        match self.0.u32(0..20) {
+            0..4 => Whom::Key(self.of(&NAMESPACES), self.of(&KEYS)),
+            4 => Whom::Nobody,
+            5..8 => Whom::Any(self.pick()),
+            _ => mostly(self.pick()),
+        }
+    }
+
+    /// Moments are odd to the microsecond, so that hardly ever two come at once: their order is nobody's promise.
+    fn when(&mut self) -> When {
+        match self.0.u32(0..40) {
+            0 => When::At(Timestamp::MIN),
+            1 => When::At(Timestamp::MAX),
+            2..12 => When::At(self.moment()),
+            _ => When::In(self.duration()),
+        }
+    }
+
+    fn moment(&mut self) -> Timestamp {
+        let start: Timestamp = "2030-01-01T00:00:00Z".parse().expect("a moment");
+        start + Duration::from_micros(self.0.u64(..2_000_000_000))
+    }
+
+    fn duration(&mut self) -> Duration {
+        match self.0.u32(0..40) {
+            0 => Duration::MAX,
+            1 => Duration::from_nanos(999),
+            2 => Duration::from_micros(1),
+            _ => Duration::from_nanos(self.0.u64(..200_000_000_000)),
+        }
+    }
+
+    /// How far time moves at once.
+    fn pause(&mut self) -> Duration {
+        let max_us = self.of(&[1, 1_000_000, 100_000_000]);
+        Duration::from_micros(self.0.u64(..max_us))
+    }
+
+    fn lease(&mut self) -> Duration {
+        let max_us = self.of(&[100_000_000, 10_000_000_000, 1_000_000_000_000]);
+        Duration::from_micros(self.0.u64(..max_us))
+    }
+
+    fn bound(&mut self) -> usize {
+        self.of(&[1, 2, 100])
+    }
+
+    fn pick(&mut self) -> Pick {
+        Pick(self.0.usize(..1000))
+    }
+
+    fn of<T: Clone>(&mut self, all: &[T]) -> T {
+        all[self.0.usize(..all.len())].clone()
+    }
+
+    /// One of these in `times` times.
+    fn perhaps<T>(&mut self, times: u32, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        (self.0.u32(..times) == 0).then(|| make(self))
+    }
+
+    /// One of these, or a few.
+    fn some<T>(&mut self, max: usize, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        let count = if self.0.bool() { 1 } else { self.0.usize(1..=max) };
+        (0..count).map(|_| make(self)).collect()
+    }
+}

@@ -1,0 +1,126 @@
+//! Reading all there is to see, and comparing it.
+
+use dormouse::{Instance, InstanceId};
+
+use super::names::{Ids, Told, told};
+use super::pair::{Difference, Pair};
+
+impl Pair {
+    /// Reads everything, and pairs what is new.
+    pub(super) async fn learn(&mut self) {
+        self.lists = (self.left.list(Default::default()).await, self.right.list(Default::default()).await);
+        let pairs = &mut self.names.instances;
+        let new_left =
+            self.lists.0.iter().rev().map(|instance| instance.id).filter(|id| !pairs.knows_left(id.0));
+        let new_right =
+            self.lists.1.iter().rev().map(|instance| instance.id).filter(|id| !pairs.knows_right(id.0));
+        let new: Vec<_> = new_left.zip(new_right).collect();
+        for (left, right) in new {
+            pairs.add(left.0, right.0);
+            self.instances.push(left);
+        }
+        self.inboxes.clear();
+        for instance in self.lists.0.iter().filter(|instance| self.seen.get(&instance.id) != Some(*instance))
+        {
+            let right = InstanceId(self.names.instances.right(instance.id.0));
+            let left = self.left.store.inbox(instance.id).await.expect("a read");
+            let right = self.right.store.inbox(right).await.expect("a read");
+            for (left, right) in left.iter().zip(&right) {
+                if !self.names.signals.knows_left(left.id.0) {
+                    self.names.signals.add(left.id.0, right.id.0);
+                }
+            }
+            self.inboxes.push((left, right));
+        }
+    }
+
+    /// Compares all there is to see.
+    pub(super) async fn look(&mut self) -> Result<(), Difference> {
+        if !self.learned {
+            self.learn().await;
+        }
+        self.learned = false;
+        let (left, right) = std::mem::take(&mut self.lists);
+        let here = Ids(None);
+        let there = Ids(Some(&self.names));
+        let changed = |instance: &&Instance| self.seen.get(&instance.id) != Some(*instance);
+        for instance in left.iter().filter(changed) {
+            let rival = instance.last_error.as_ref().is_some_and(|error| error.contains("its key is taken"));
+            let met =
+                [("blocked", instance.lane_blocked), ("rival", rival), ("child", instance.parent.is_some())];
+            for (word, _) in met.into_iter().filter(|(_, met)| *met) {
+                *self.met.entry(word.to_owned()).or_default() += 1;
+            }
+        }
+        for (left, right) in left.iter().zip(&right) {
+            let what = format!("instance {}", left.id);
+            same(&what, &told(Ok(left.clone()), &here), &told(Ok(right.clone()), &there))?;
+        }
+        same("instances", &left.len().to_string(), &right.len().to_string())?;
+        for (left, right) in std::mem::take(&mut self.inboxes) {
+            same("inbox", &told(Ok(left), &here), &told(Ok(right), &there))?;
+        }
+        for instance in left.iter().filter(changed) {
+            let id_there = InstanceId(self.names.instances.right(instance.id.0));
+            let left = self.left.store.history(instance.id, 0, 1000).await;
+            let right = self.right.store.history(id_there, 0, 1000).await;
+            for event in left.iter().flatten().filter(|event| event.at == instance.changed_at) {
+                *self.met.entry(event.kind.to_string()).or_default() += 1;
+            }
+            let what = format!("history of {}", instance.id);
+            same(&what, &told(left, &here), &told(right, &there))?;
+        }
+        self.seen = left.into_iter().map(|instance| (instance.id, instance)).collect();
+        Ok(())
+    }
+
+    /// Compares the feeds of changes: each instance's events are told in their order. That of events of several
+    /// instances, written together, is not promised.
+    pub(super) async fn compare_feeds(&mut self) -> Result<(), Difference> {
+        self.learn().await;
+        let left = self.left.feed(self.starts[0], 0).await;
+        let right = self.right.feed(self.starts[1], left.len()).await;
+        let [left, right] = [(left, Ids(None)), (right, Ids(Some(&self.names)))].map(|(changes, ids)| {
+            let mut changes = changes.told(&ids);
+            changes.sort_by_key(|change| change.instance);
+            format!("{changes:#?}")
+        });
+        same("feed", &left, &right)
+    }
+
+    /// Counts the words of an answer that tell one kind of it from another.
+    pub(super) fn note_words(&mut self, answer: &str) {
+        const WORDS: [&str; 14] = [
+            "Taken {",
+            "Duplicate",
+            "NoTarget",
+            "woke: true",
+            "Held {",
+            "Released",
+            "Cancelled",
+            "Stale",
+            "Lost",
+            "Requested",
+            "AlreadyEnded",
+            "KeyTaken",
+            "WrongStatus",
+            "NotFound",
+        ];
+        for word in WORDS.into_iter().filter(|word| answer.contains(word)) {
+            *self.met.entry(word.to_owned()).or_default() += 1;
+        }
+    }
+}
+
+/// The first lines in which two texts differ, if they do.
+pub fn same(what: &str, left: &str, right: &str) -> Result<(), Difference> {
+    if left == right {
+        return Ok(());
+    }
+    let (left, right): (Vec<_>, Vec<_>) = (left.lines().collect(), right.lines().collect());
+    let from = left.iter().zip(&right).take_while(|(left, right)| left == right).count();
+    let part = |lines: &[&str]| {
+        lines.iter().skip(from.saturating_sub(6)).take(40).copied().collect::<Vec<_>>().join("\n")
+    };
+    Err(format!("{what}, on SQLite:\n{}\n{what}, on PostgreSQL:\n{}", part(&left), part(&right)))
+}

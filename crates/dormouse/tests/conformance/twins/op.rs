@@ -1,0 +1,114 @@
+//! Operations as data: whom they mean is a number that is resolved against what is there when they run, so that any
+//! part of a sequence is a sequence too.
+
+use std::time::Duration;
+
+use dormouse::jiff::Timestamp;
+use dormouse::store::Hold;
+use dormouse::{NewInstance, NewSignal, Status, Transition};
+
+/// One call of a verb.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Insert(Vec<New>),
+    Deliver(Vec<(Whom, NewSignal)>),
+    Claim(Claim),
+    Commit(Vec<Outcome>),
+    Due { rows_max: usize },
+    Advance(Duration),
+    Register { name: &'static str, lease: Duration },
+    Heartbeat { worker: Pick, lease: Duration },
+    Deregister { worker: Pick },
+    Reap { rows_max: usize },
+    Release(Vec<Pick>),
+    Cancel(Whom),
+    Retry(Whom, Option<dormouse::At>),
+    Pause(Whom),
+    Resume(Whom),
+    PauseQueue { namespace: &'static str, queue: &'static str },
+    ResumeQueue { namespace: &'static str, queue: &'static str },
+    CollectEnded { namespace: Option<&'static str>, age: Duration, rows_max: usize },
+    CollectEvents { age: Duration, rows_max: usize },
+    Get(Whom),
+    Situation(Whom),
+    List(Filter),
+    Stats,
+    Backlog { namespace: Option<&'static str> },
+}
+
+/// One of those that are there, counted around.
+#[derive(Clone, Copy, Debug)]
+pub struct Pick(pub usize);
+
+impl Pick {
+    pub fn of<'a, T>(&self, all: &'a [T]) -> Option<&'a T> {
+        all.get(self.0.checked_rem(all.len())?)
+    }
+}
+
+/// Whom a verb addresses.
+#[derive(Clone, Debug)]
+pub enum Whom {
+    /// One of the instances there ever were, asked for where it may not be.
+    Any(Pick),
+    /// One of those that have not ended.
+    Live(Pick),
+    /// One of those that wait for a signal.
+    Waiting(Pick),
+    /// One of those that can be retried.
+    Ended(Pick),
+    Key(&'static str, &'static str),
+    Nobody,
+}
+
+/// An instance to be inserted.
+#[derive(Clone, Debug)]
+pub struct New {
+    pub instance: NewInstance,
+    pub forked_from: Option<(Pick, u64)>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Claim {
+    pub worker: Pick,
+    pub queue: &'static str,
+    pub namespaces: Option<Vec<&'static str>>,
+    pub machines: Vec<(&'static str, u32)>,
+    pub rows_max: usize,
+}
+
+/// What one of the steps under way returns.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub step: Pick,
+    pub transition: Transition,
+    pub hold: Hold,
+    pub lifts: bool,
+    pub proof: Proof,
+}
+
+/// Whether a commit proves its ownership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    Right,
+    WrongSeq,
+    /// By another worker than the one that has it.
+    WrongWorker,
+    /// A step whose claim is over commits once more.
+    Late,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    pub namespace: Option<&'static str>,
+    pub machine: Option<&'static str>,
+    pub status: Option<Status>,
+    pub queue: Option<&'static str>,
+    pub key_prefix: Option<&'static str>,
+    pub parent: Option<Pick>,
+    pub awaiting: Option<&'static str>,
+    pub created_from: Option<Timestamp>,
+    pub created_before: Option<Timestamp>,
+    pub after: Option<Pick>,
+    pub limit: usize,
+}

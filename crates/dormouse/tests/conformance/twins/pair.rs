@@ -1,0 +1,469 @@
+//! Two stores that are told the same, and asked whether they answer the same.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use dormouse::store::{
+    self, Brake, Claimed, Collect, Commit, Delivery, Namespaces, NewWorker, Receipt, Store,
+};
+use dormouse::{
+    Error, InboxSignal, Inserted, Instance, InstanceId, Process, SignalId, Status, Target, Transition,
+    WorkerId,
+};
+
+use super::look::same;
+use super::names::{Ids, Names, Told, told};
+use super::op::*;
+use crate::kit::Kit;
+
+/// How they differ.
+pub type Difference = String;
+
+pub struct Pair {
+    pub(super) left: Kit,
+    pub(super) right: Kit,
+    pub(super) names: Names,
+    /// In SQLite's ids, like everything below.
+    pub(super) instances: Vec<InstanceId>,
+    pub(super) workers: Vec<WorkerId>,
+    /// Steps under way, and those whose claim is over.
+    steps: Vec<Step>,
+    late: Vec<Step>,
+    /// The instances as they were last seen.
+    pub(super) seen: BTreeMap<InstanceId, Instance>,
+    /// Both sides' instances and changed inboxes now.
+    pub(super) lists: (Vec<Instance>, Vec<Instance>),
+    pub(super) inboxes: Vec<(Vec<InboxSignal>, Vec<InboxSignal>)>,
+    /// Whether those are read since the last change.
+    pub(super) learned: bool,
+    /// Where the feeds of changes stood before anything had happened.
+    pub(super) starts: [i64; 2],
+    /// What was met on the way, and how often.
+    pub met: BTreeMap<String, usize>,
+}
+
+/// A step that a worker runs.
+#[derive(Clone)]
+struct Step {
+    worker: WorkerId,
+    id: InstanceId,
+    namespace: String,
+    seq: u64,
+    version: u32,
+    received: Vec<SignalId>,
+    keeps_history: bool,
+}
+
+impl Pair {
+    pub async fn new() -> Self {
+        let (left, right) = (Kit::sqlite_memory(), Kit::postgres().await);
+        Self {
+            starts: [left.feed_end().await, right.feed_end().await],
+            left,
+            right,
+            names: Names::default(),
+            instances: Vec::new(),
+            workers: Vec::new(),
+            steps: Vec::new(),
+            late: Vec::new(),
+            seen: BTreeMap::new(),
+            lists: Default::default(),
+            inboxes: Vec::new(),
+            learned: false,
+            met: BTreeMap::new(),
+        }
+    }
+
+    /// Does the same to both, and compares all there is to see.
+    pub async fn run(&mut self, op: &Op) -> Result<(), Difference> {
+        self.learned = false;
+        match op {
+            Op::Insert(batch) => self.insert(batch).await?,
+            Op::Deliver(batch) => {
+                let [left, right] = [Side::Left, Side::Right].map(|side| {
+                    let deliver = |(whom, signal): &(Whom, _)| {
+                        let (namespace, target) = self.target(whom, side);
+                        Delivery { namespace, target, signal: Clone::clone(signal) }
+                    };
+                    batch.iter().map(deliver).collect::<Vec<_>>()
+                });
+                self.both(|store, side| store.deliver(side.of(&left, &right).clone())).await?;
+            }
+            Op::Claim(claim) => self.claim(claim).await?,
+            Op::Commit(batch) => self.commit(batch).await?,
+            Op::Due { rows_max } => drop(self.both(|store, _| store.due(*rows_max)).await?),
+            Op::Advance(duration) => {
+                self.left.advance(*duration);
+                self.right.advance(*duration);
+            }
+            Op::Register { name, lease } => self.register(name, *lease).await?,
+            Op::Heartbeat { worker, lease } => {
+                let Some(worker) = worker.of(&self.workers).copied() else { return Ok(()) };
+                let there = self.worker_there(worker);
+                self.both(|store, side| store.heartbeat(*side.of(&worker, &there), *lease)).await?;
+            }
+            Op::Deregister { worker } => {
+                let Some(worker) = worker.of(&self.workers).copied() else { return Ok(()) };
+                let there = self.worker_there(worker);
+                self.both(|store, side| store.deregister(*side.of(&worker, &there))).await?;
+            }
+            Op::Reap { rows_max } => drop(self.both(|store, _| store.reap(*rows_max)).await?),
+            Op::Release(picks) => {
+                let Some(first) = picks.first().and_then(|pick| pick.of(&self.steps)) else { return Ok(()) };
+                let (worker, there) = (first.worker, self.worker_there(first.worker));
+                let ids: HashSet<_> = picks.iter().filter_map(|p| p.of(&self.steps)).map(|s| s.id).collect();
+                let ids: Vec<_> = ids.into_iter().collect();
+                let ids_there: Vec<_> = ids.iter().map(|id| self.there(*id)).collect();
+                self.both(|store, side| {
+                    store.release(*side.of(&worker, &there), side.of(&ids, &ids_there).clone())
+                })
+                .await?;
+            }
+            Op::Cancel(whom) => self.on(whom, |store, ns, target| store.cancel(ns, target)).await?,
+            Op::Retry(whom, at) => {
+                self.on(whom, |store, ns, target| store.retry(ns, target, at.clone())).await?;
+            }
+            Op::Pause(whom) => {
+                self.on(whom, |store, ns, target| store.pause(ns, target, Brake::On)).await?;
+            }
+            Op::Resume(whom) => {
+                self.on(whom, |store, ns, target| store.pause(ns, target, Brake::Off)).await?;
+            }
+            Op::PauseQueue { namespace, queue } => {
+                let (namespace, queue) = (namespace.to_string(), queue.to_string());
+                self.both(|store, _| store.pause_queue(namespace.clone(), queue.clone(), Brake::On)).await?;
+            }
+            Op::ResumeQueue { namespace, queue } => {
+                let (namespace, queue) = (namespace.to_string(), queue.to_string());
+                self.both(|store, _| store.pause_queue(namespace.clone(), queue.clone(), Brake::Off)).await?;
+            }
+            Op::CollectEnded { namespace, age, rows_max } => {
+                let batch = Collect {
+                    namespace: namespace.map(str::to_owned),
+                    ended_for: Some(*age),
+                    events_for: None,
+                    events_after: 0,
+                    rows_max: *rows_max,
+                };
+                self.collect(batch).await?;
+            }
+            Op::CollectEvents { age, rows_max } => {
+                let batch = Collect {
+                    namespace: None,
+                    ended_for: None,
+                    events_for: Some(*age),
+                    events_after: 0,
+                    rows_max: *rows_max,
+                };
+                self.collect(batch).await?;
+                self.seen.clear();
+            }
+            Op::Get(whom) => self.on(whom, |store, ns, target| store.get(ns, target)).await?,
+            Op::Situation(whom) => self.on(whom, |store, ns, target| store.situation(ns, target)).await?,
+            Op::List(filter) => {
+                let [left, right] = [Side::Left, Side::Right].map(|side| self.filter(filter, side));
+                self.both(|store, side| store.list(side.of(&left, &right).clone())).await?;
+            }
+            Op::Stats => drop(self.both(|store, _| store.stats()).await?),
+            Op::Backlog { namespace } => {
+                self.both(|store, _| store.backlog(namespace.map(str::to_owned))).await?;
+            }
+        }
+        self.look().await
+    }
+
+    async fn insert(&mut self, batch: &[New]) -> Result<(), Difference> {
+        let [left, right] = [Side::Left, Side::Right].map(|side| {
+            let new = |new: &New| {
+                let mut instance = new.instance.clone();
+                let from = new.forked_from.and_then(|(pick, seq)| Some((pick.of(&self.instances)?, seq)));
+                instance.forked_from = from.map(|(id, seq)| (self.id(*id, side), seq));
+                instance
+            };
+            batch.iter().map(new).collect()
+        });
+        let inserted: Option<store::Written<Vec<Inserted>>> =
+            self.both(|store, side| store.insert(Vec::clone(side.of(&left, &right)))).await?;
+        drop(inserted);
+        Ok(())
+    }
+
+    async fn register(&mut self, name: &str, lease: std::time::Duration) -> Result<(), Difference> {
+        let worker = NewWorker {
+            name: name.to_owned(),
+            process: Process::current(),
+            namespaces: Namespaces::All,
+            lease,
+            queues: vec!["default".to_owned()],
+            machines: vec![("m".to_owned(), 1)],
+            definitions: vec![],
+        };
+        let left = self.left.store.register(worker.clone()).await.expect("a worker registers");
+        let right = self.right.store.register(worker).await.expect("a worker registers");
+        self.names.workers.add(left.0, right.0);
+        self.workers.push(left);
+        // There are three names: of four workers, one has lost its lease to another.
+        if self.workers.len() > 4 {
+            self.workers.remove(0);
+        }
+        Ok(())
+    }
+
+    async fn claim(&mut self, claim: &Claim) -> Result<(), Difference> {
+        let Some(worker) = claim.worker.of(&self.workers).copied() else { return Ok(()) };
+        let there = self.worker_there(worker);
+        let namespaces = claim.namespaces.as_ref();
+        let namespaces = namespaces.map(|names| names.iter().map(ToString::to_string).collect());
+        let claim = store::Claim {
+            worker,
+            queue: claim.queue.to_owned(),
+            namespaces: namespaces.map_or(Namespaces::All, Namespaces::Only),
+            machines: claim.machines.iter().map(|(name, version)| (name.to_string(), *version)).collect(),
+            rows_max: claim.rows_max,
+        };
+        let claimed = self
+            .both(|store, side| {
+                store.claim(store::Claim { worker: *side.of(&worker, &there), ..claim.clone() })
+            })
+            .await?;
+        let steps = claimed.into_iter().flat_map(|claimed| claimed.value);
+        self.steps.extend(steps.map(|claimed| Step::of(worker, &claimed)));
+        Ok(())
+    }
+
+    async fn commit(&mut self, batch: &[Outcome]) -> Result<(), Difference> {
+        let steps = |outcome: &Outcome| {
+            if outcome.proof == Proof::Late { &self.late } else { &self.steps }
+        };
+        let Some(worker) = batch.iter().find_map(|o| o.step.of(steps(o))).map(|step| step.worker) else {
+            return Ok(());
+        };
+        let mut met = HashSet::new();
+        let mut group: Vec<(Step, Outcome)> = Vec::new();
+        for outcome in batch {
+            let step = outcome.step.of(steps(outcome)).filter(|step| step.worker == worker);
+            if let Some(step) = step.filter(|step| met.insert(step.id)) {
+                group.push((step.clone(), outcome.clone()));
+            }
+        }
+        // What happens in which order inside one batch is not promised, so those that meet come one by one.
+        if self.meet(&group) {
+            for one in group {
+                self.commit_group(vec![one]).await?;
+                self.look().await?;
+            }
+            return Ok(());
+        }
+        self.commit_group(group).await
+    }
+
+    /// Whether it could make a difference which of these outcomes is committed first.
+    fn meet(&self, group: &[(Step, Outcome)]) -> bool {
+        let mut keys = HashSet::new();
+        group.iter().any(|(step, outcome)| {
+            let instance = self.seen.get(&step.id);
+            let key = instance.and_then(|instance| Some((&instance.namespace, instance.key.as_ref()?)));
+            let spawns_keys = matches!(&outcome.transition, Transition::Spawn(spawn)
+                if spawn.children.iter().any(|child| child.key.is_some()));
+            spawns_keys
+                || instance.is_some_and(|instance| instance.cancel_requested)
+                || key.is_some_and(|key| !keys.insert(key))
+        })
+    }
+
+    async fn commit_group(&mut self, group: Vec<(Step, Outcome)>) -> Result<(), Difference> {
+        let Some(worker) = group.first().map(|(step, _)| step.worker) else { return Ok(()) };
+        let wrong = group.iter().any(|(_, outcome)| outcome.proof == Proof::WrongWorker);
+        let by = match self.workers.iter().find(|other| wrong && **other != worker) {
+            Some(other) => *other,
+            None => worker,
+        };
+        let by_there = self.worker_there(by);
+        let [left, right] = [Side::Left, Side::Right].map(|side| {
+            let commit = |(step, outcome): &(Step, Outcome)| self.outcome(step, outcome, side);
+            group.iter().map(commit).collect::<Arc<[Commit]>>()
+        });
+        let receipts = self
+            .both(|store, side| store.commit(*side.of(&by, &by_there), side.of(&left, &right).clone()))
+            .await?;
+        for ((step, _), receipt) in group.iter().zip(receipts.into_iter().flat_map(|receipts| receipts.value))
+        {
+            let is_it =
+                |other: &Step| (other.worker, other.id, other.seq) == (step.worker, step.id, step.seq);
+            match receipt {
+                Receipt::Held { seq, .. } => {
+                    let held = self.steps.iter_mut().filter(|other| is_it(other));
+                    held.for_each(|held| (held.seq, held.received) = (seq, Vec::new()));
+                }
+                _ => {
+                    self.steps.retain(|other| !is_it(other));
+                    self.late.push(step.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn outcome(&self, step: &Step, outcome: &Outcome, side: Side) -> Commit {
+        let mut transition = outcome.transition.clone();
+        if let Transition::Spawn(spawn) = &mut transition {
+            spawn.children.iter_mut().for_each(|child| child.namespace.clone_from(&step.namespace));
+        }
+        let signal = |id: &SignalId| match side {
+            Side::Left => *id,
+            Side::Right => SignalId(self.names.signals.right(id.0)),
+        };
+        Commit {
+            id: self.id(step.id, side),
+            seq: step.seq + u64::from(outcome.proof == Proof::WrongSeq),
+            version: step.version + u32::from(outcome.lifts),
+            received: step.received.iter().map(signal).collect(),
+            transition,
+            hold: outcome.hold,
+            keeps_history: step.keeps_history,
+        }
+    }
+
+    /// Collects until there is nothing more to collect: which rows go in which batch is not promised.
+    async fn collect(&mut self, batch: Collect) -> Result<(), Difference> {
+        let mut gone = [0, 0];
+        for (gone, kit) in gone.iter_mut().zip([&self.left, &self.right]) {
+            let mut pass = 0;
+            let mut next = batch.clone();
+            loop {
+                let collected = kit.store.collect(next.clone()).await.map_err(|error| error.to_string())?;
+                pass += collected.instances + collected.events;
+                next.events_after = collected.events_next.unwrap_or(0);
+                if collected.events_next.is_some() || collected.instances > 0 {
+                    continue;
+                }
+                *gone += pass;
+                if pass == 0 || batch.events_for.is_none() {
+                    break;
+                }
+                pass = 0;
+            }
+        }
+        same("collected", &gone[0].to_string(), &gone[1].to_string())
+    }
+
+    fn filter(&self, filter: &Filter, side: Side) -> store::Filter {
+        let id = |pick: Option<Pick>| Some(self.id(*pick?.of(&self.instances)?, side));
+        store::Filter {
+            namespace: filter.namespace.map(str::to_owned),
+            machine: filter.machine.map(str::to_owned),
+            status: filter.status,
+            queue: filter.queue.map(str::to_owned),
+            key_prefix: filter.key_prefix.map(str::to_owned),
+            parent: id(filter.parent),
+            awaiting: filter.awaiting.map(str::to_owned),
+            created_from: filter.created_from,
+            created_before: filter.created_before,
+            after: id(filter.after),
+            limit: filter.limit,
+        }
+    }
+
+    /// Calls a verb that addresses one instance.
+    async fn on<T: Told + Clone>(
+        &mut self,
+        whom: &Whom,
+        verb: impl for<'a> Fn(&'a dyn Store, String, Target) -> store::Reply<'a, T>,
+    ) -> Result<(), Difference> {
+        let [left, right] = [Side::Left, Side::Right].map(|side| self.target(whom, side));
+        self.both(|store, side| {
+            let (namespace, target) = side.of(&left, &right).clone();
+            verb(store, namespace, target)
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Calls a verb on both, and compares the answers; SQLite's, unless both refused.
+    async fn both<T: Told + Clone>(
+        &mut self,
+        verb: impl for<'a> Fn(&'a dyn Store, Side) -> store::Reply<'a, T>,
+    ) -> Result<Option<T>, Difference> {
+        let left: Result<T, Error> = verb(&*self.left.store, Side::Left).await;
+        let right: Result<T, Error> = verb(&*self.right.store, Side::Right).await;
+        self.learn().await;
+        self.learned = true;
+        match &left {
+            Ok(answer) => self.note_words(&format!("{answer:?}")),
+            Err(error) => self.note_words(&format!("{error:?}")),
+        }
+        let answer = left.as_ref().ok().cloned();
+        same("answer", &told(left, &Ids(None)), &told(right, &Ids(Some(&self.names))))?;
+        Ok(answer)
+    }
+
+    fn target(&self, whom: &Whom, side: Side) -> (String, Target) {
+        let by_id = |id: Option<InstanceId>| {
+            let seen = id.and_then(|id| self.seen.get(&id));
+            let namespace = seen.map_or_else(|| "default".to_owned(), |instance| instance.namespace.clone());
+            (namespace, Target::Id(id.map_or(InstanceId(0), |id| self.id(id, side))))
+        };
+        match whom {
+            Whom::Any(pick) => {
+                let (_, target) = by_id(pick.of(&self.instances).copied());
+                ("default".to_owned(), target)
+            }
+            Whom::Live(pick) => by_id(self.one_of(*pick, |status| !status.is_terminal())),
+            Whom::Waiting(pick) => by_id(self.one_of(*pick, |status| status == Status::AwaitingSignal)),
+            Whom::Ended(pick) => {
+                by_id(self.one_of(*pick, |status| matches!(status, Status::Failed | Status::Cancelled)))
+            }
+            Whom::Key(namespace, key) => (namespace.to_string(), Target::Key(key.to_string())),
+            Whom::Nobody => by_id(None),
+        }
+    }
+
+    fn one_of(&self, pick: Pick, is_one: impl Fn(Status) -> bool) -> Option<InstanceId> {
+        let those: Vec<_> = self.seen.values().filter(|instance| is_one(instance.status)).collect();
+        pick.of(&those).map(|instance| instance.id)
+    }
+
+    fn id(&self, id: InstanceId, side: Side) -> InstanceId {
+        match side {
+            Side::Left => id,
+            Side::Right => self.there(id),
+        }
+    }
+
+    fn there(&self, id: InstanceId) -> InstanceId {
+        InstanceId(self.names.instances.right(id.0))
+    }
+
+    fn worker_there(&self, worker: WorkerId) -> WorkerId {
+        WorkerId(self.names.workers.right(worker.0))
+    }
+}
+
+impl Step {
+    fn of(worker: WorkerId, claimed: &Claimed) -> Self {
+        Self {
+            worker,
+            id: claimed.id,
+            namespace: claimed.namespace.clone(),
+            seq: claimed.seq,
+            version: claimed.version,
+            received: crate::kit::received(claimed),
+            keeps_history: claimed.keeps_history,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Left,
+    Right,
+}
+
+impl Side {
+    fn of<'a, T>(self, left: &'a T, right: &'a T) -> &'a T {
+        match self {
+            Self::Left => left,
+            Self::Right => right,
+        }
+    }
+}

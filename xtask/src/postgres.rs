@@ -1,0 +1,109 @@
+//! The PostgreSQL that the tests use: found or installed, and started for them alone.
+
+use std::path::Path;
+use std::process::Command;
+use std::{env, fs, thread};
+
+use private_postgres::{Binaries, Pooler, Server};
+
+use crate::{Result, root, run};
+
+/// Tells tests where the server is: a URL of a database that they may connect to, to create their own.
+const URL: &str = "DORMOUSE_TEST_POSTGRES";
+/// Tells tests which programs to start servers of their own with.
+const PROGRAMS: &str = "DORMOUSE_PG_BIN";
+/// Tells the conformance suite to let its stores connect through a pooler.
+const POOLER: &str = "DORMOUSE_TEST_POOLER";
+
+/// For many databases of many tests at once, none of which needs to outlive a power failure.
+const SETTINGS: [(&str, &str); 5] = [
+    ("fsync", "off"),
+    ("synchronous_commit", "on"),
+    ("max_connections", "400"),
+    ("shared_buffers", "256MB"),
+    ("max_wal_size", "2GB"),
+];
+
+/// A server that ends with this.
+pub(crate) struct Database {
+    server: Server,
+}
+
+impl Database {
+    /// Installs what is missing. `pg_bin` is the directory of the programs to use, if not those that are found.
+    pub(crate) fn start(pg_bin: Option<&Path>) -> Result<Database> {
+        install_missing(pg_bin)?;
+        Database::of(&programs(pg_bin)?)
+    }
+
+    pub(crate) fn of(binaries: &Binaries) -> Result<Database> {
+        // Several processes may run one each, and each may run a second one, of another version.
+        let name = format!("{}-{}", std::process::id(), binaries.major());
+        let server = Server::start(binaries, &root().join("target/postgres").join(name), &SETTINGS)?;
+        println!(
+            "PostgreSQL {} of {} runs on {}",
+            binaries.major(),
+            binaries.dir().display(),
+            server.url("")
+        );
+        Ok(Database { server })
+    }
+
+    /// Lets the command know of the server.
+    pub(crate) fn tell<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env(URL, self.url()).env(PROGRAMS, self.server.binaries().dir())
+    }
+
+    /// The error, with where the server's log is kept: the server itself removes its own.
+    pub(crate) fn with_log(&self, error: String) -> String {
+        let path = root().join("target/postgres/failed.log");
+        match fs::write(&path, self.server.log()) {
+            Ok(()) => format!("{error}\nPostgreSQL's log is in target/postgres/failed.log"),
+            Err(unwritten) => format!("{error}\nPostgreSQL's log could not be kept: {unwritten}"),
+        }
+    }
+
+    fn url(&self) -> String {
+        self.server.url("postgres")
+    }
+}
+
+/// `cargo xtask postgres`: a server for those who type `cargo test`.
+pub(crate) fn foreground(pg_bin: Option<&Path>) -> Result {
+    let database = Database::start(pg_bin)?;
+    println!("\nexport {URL}={}", database.url());
+    println!("export {PROGRAMS}={}", database.server.binaries().dir().display());
+    let pooler = pooler(&database.server)?;
+    println!("\nTo let the stores of the conformance suite connect through a pooler:");
+    println!("\nexport {POOLER}={}", pooler.url("postgres"));
+    println!("\nType these lines where you run the tests. Ctrl-C ends the server.");
+    loop {
+        thread::park();
+    }
+}
+
+/// A pooler with few connections for each database, which it hands around.
+fn pooler(server: &Server) -> Result<Pooler> {
+    let dir = root().join("target/postgres").join(format!("{}-pooler", std::process::id()));
+    Pooler::start(server, &dir, &[("default_pool_size", "3"), ("server_round_robin", "1")])
+}
+
+fn programs(pg_bin: Option<&Path>) -> Result<Binaries> {
+    pg_bin.map_or_else(Binaries::find, |dir| Binaries::at(dir).map_err(|error| format!("--pg-bin: {error}")))
+}
+
+fn install_missing(pg_bin: Option<&Path>) -> Result {
+    let mut packages = Vec::new();
+    // Where a directory was named and is wrong, to install something would not make it right.
+    let is_named = pg_bin.is_some() || env::var_os(PROGRAMS).is_some();
+    if !is_named && Binaries::find().is_err() {
+        packages.push("postgresql");
+    }
+    if Pooler::find().is_err() {
+        packages.push("pgbouncer");
+    }
+    if packages.is_empty() {
+        return Ok(());
+    }
+    run(Command::new("sh").arg("xtask/install-packages.sh").args(packages).current_dir(root()))
+}
