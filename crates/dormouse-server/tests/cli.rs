@@ -1,5 +1,7 @@
 //! The command line as a person or a script meets it: over a database, and over a server.
 
+mod postgres;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -7,9 +9,12 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use self::postgres::Postgres;
+
 /// A database, and perhaps a server over it: the same commands work on both.
 struct Place {
-    _dir: TempDir,
+    _dir: Option<TempDir>,
+    _postgres: Option<Postgres>,
     db: PathBuf,
     server: Option<Server>,
 }
@@ -31,15 +36,20 @@ impl Place {
     fn with_db() -> Self {
         let dir = TempDir::new().expect("a directory");
         let db = dir.path().join("test.db");
-        let place = Self { _dir: dir, db, server: None };
+        let place = Self { _dir: Some(dir), _postgres: None, db, server: None };
         assert!(run(&place.db, &["migrate"]).status.success());
         place
     }
 
-    fn with_server() -> Self {
-        let mut place = Self::with_db();
-        place.server = Some(serve(&place.db, &[]));
-        place
+    fn with_postgres() -> Self {
+        let postgres = Postgres::create();
+        let db = postgres.url().into();
+        Self { _dir: None, _postgres: Some(postgres), db, server: None }
+    }
+
+    fn with_server(mut self) -> Self {
+        self.server = Some(serve(&self.db, &[]));
+        self
     }
 
     fn run(&self, args: &[&str]) -> Output {
@@ -115,7 +125,37 @@ fn every_command_works_on_a_database() {
 
 #[test]
 fn every_command_works_over_a_server() {
-    every_command_works(&Place::with_server());
+    every_command_works(&Place::with_db().with_server());
+}
+
+#[test]
+fn every_command_works_on_a_postgres_database() {
+    every_command_works(&Place::with_postgres());
+}
+
+#[test]
+fn every_command_works_over_a_server_on_postgres() {
+    every_command_works(&Place::with_postgres().with_server());
+}
+
+#[test]
+fn a_postgres_database_is_migrated_by_a_step_of_its_own() {
+    let place = Place::with_postgres();
+    assert_eq!(place.json(&["migrate"])["schema_found"], place.json(&["migrate"])["schema"]);
+    assert!(place.text(&["migrate"]).contains("nothing to do"));
+    assert!(place.text(&["migrate", "--sql"]).contains("create table dormouse.instances"));
+    assert!(place.text(&["migrate", "--roles"]).contains("dormouse_engine"));
+    let url = place.db.to_str().expect("an address");
+    let (server, _) = url.rsplit_once('/').expect("an address names a database");
+    // The server's own database has no schema of ours.
+    let bare = run(Path::new(&format!("{server}/postgres")), &["ls"]);
+    assert_eq!(bare.status.code(), Some(6));
+    let told = String::from_utf8_lossy(&bare.stderr).into_owned();
+    assert!(told.contains("dormouse migrate"), "{told}");
+    let away = run(Path::new("postgres://nobody:secret@127.0.0.1:1/nothing"), &["ls"]);
+    let told = String::from_utf8_lossy(&away.stderr).into_owned();
+    assert_eq!(away.status.code(), Some(6), "{told}");
+    assert!(told.contains("127.0.0.1:1") && !told.contains("secret"), "{told}");
 }
 
 fn every_command_works(place: &Place) {
@@ -196,7 +236,7 @@ fn every_command_works(place: &Place) {
 
 #[test]
 fn a_watch_shows_what_changes_until_the_instance_ends() {
-    let place = Place::with_server();
+    let place = Place::with_db().with_server();
     let id = place.json(&["start", "shop", "--step", "Open"])["id"].to_string();
     let url = &place.server.as_ref().expect("a server").url;
     let mut command = dormouse();

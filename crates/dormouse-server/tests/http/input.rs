@@ -17,6 +17,7 @@ suite![
     names_that_cannot_be_used_are_refused_in_words,
     a_payload_that_the_machine_refuses_is_not_stored,
     numbers_keep_their_digits,
+    the_character_that_no_database_takes_is_refused_or_unknown,
 ];
 
 /// Every route that takes a body, with an instance that is there.
@@ -223,4 +224,31 @@ async fn numbers_keep_their_digits(database: Database) {
     let id = site.post_text("/v1/instances", body).await.expect(201)["id"].clone();
     let text = site.get(&format!("/v1/instances/{id}")).await.text;
     assert!(text.contains(r#""state":{"n":123456789012345678901234567890,"f":1.10}"#), "{text}");
+}
+
+async fn the_character_that_no_database_takes_is_refused_or_unknown(database: Database) {
+    let site = database.open().await;
+    let id = site.order(1).await;
+    let start = json!({ "machine": "elsewhere", "step": "Go", "version": 1, "state": { "a": "\u{0}" } });
+    site.post("/v1/instances", start).await.expect_problem(422, "holds-nul");
+    let payload = json!({ "name": "note", "payload": ["\u{0}"] });
+    site.post(&format!("/v1/instances/{id}/signals"), payload).await.expect_problem(422, "holds-nul");
+    for path in ["/v1/instances/key:%00", "/v1/instances/key:%00/history"] {
+        site.get(path).await.expect_problem(404, "not-found");
+    }
+    for path in ["/v1/instances/key:%00/cancel", "/v1/api-keys/%00/revoke"] {
+        site.post(path, json!({})).await.expect_problem(404, "not-found");
+    }
+    for query in ["machine=%00", "queue=%00", "key_prefix=%00", "awaiting=%00"] {
+        let answer = site.get(&format!("/v1/instances?{query}")).await;
+        assert!(answer.status < 500, "{query}: {answer:?}");
+    }
+    for query in ["who=%00", "what=%00", "target=%00"] {
+        let answer = site.get(&format!("/v1/audit?{query}")).await;
+        assert!(answer.status < 500, "{query}: {answer:?}");
+    }
+    assert!(site.get("/v1/waiting?signal=%00").await.status < 500);
+    assert!(site.post("/v1/queues/%00/pause", json!({})).await.status < 500);
+    let audit = site.get("/v1/audit?what=instance.cancel").await.expect(200);
+    assert_eq!(audit["items"][0]["result"], "not-found", "what was tried is told: {audit}");
 }

@@ -17,6 +17,8 @@ use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
+use crate::postgres::Postgres;
+
 /// How long anything that must happen may take on a busy machine.
 pub const SOON: Duration = Duration::from_secs(30);
 
@@ -24,12 +26,19 @@ pub const SOON: Duration = Duration::from_secs(30);
 pub struct Database {
     url: String,
     _dir: Option<TempDir>,
+    _postgres: Option<Postgres>,
 }
 
 impl Database {
     pub fn sqlite() -> Self {
         let dir = TempDir::new().expect("a directory for the test");
-        Self { url: format!("sqlite:{}", dir.path().join("test.db").display()), _dir: Some(dir) }
+        let url = format!("sqlite:{}", dir.path().join("test.db").display());
+        Self { url, _dir: Some(dir), _postgres: None }
+    }
+
+    pub fn postgres() -> Self {
+        let database = Postgres::create();
+        Self { url: database.url().to_owned(), _dir: None, _postgres: Some(database) }
     }
 
     /// A server over it that is open to anyone, with an engine that runs the test's machines.
@@ -121,7 +130,7 @@ impl Answer {
         assert_eq!(problem["status"], status);
         assert!(problem["title"].is_string() && problem["detail"].is_string(), "{problem}");
         let told = problem["detail"].as_str().expect("text").to_lowercase();
-        for inside in ["sqlite", "select ", "/tmp", ".rs", "rusqlite"] {
+        for inside in ["sqlite", "postgres", "sqlx", "select ", "/tmp", ".rs", "rusqlite"] {
             assert!(!told.contains(inside), "it tells of the inside: {told}");
         }
         problem

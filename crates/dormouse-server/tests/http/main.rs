@@ -4,6 +4,8 @@
 //! kind. A new store is one more line in that macro.
 
 mod kit;
+#[path = "../postgres/mod.rs"]
+mod postgres;
 
 /// Runs each of these tests on every store.
 macro_rules! suite {
@@ -13,6 +15,14 @@ macro_rules! suite {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $test() {
                     super::$test(crate::kit::Database::sqlite()).await;
+                }
+            )+
+        }
+        mod postgres {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test(crate::kit::Database::postgres()).await;
                 }
             )+
         }
