@@ -172,7 +172,7 @@ async fn a_reader_misses_nothing_of_what_many_write_at_once(kit: Kit) {
     });
     let writers: Vec<_> = writers.collect();
     let (mut told, mut position) = (Vec::new(), start);
-    while !writers.iter().all(|writer| writer.is_finished()) {
+    while !writers.iter().all(tokio::task::JoinHandle::is_finished) {
         let read = kit.store.changes(None, Some(position), 3).await.expect("a read");
         told.extend(read.changes);
         position = read.next;
