@@ -231,6 +231,7 @@ async fn audit(database: &Path, acks: &Acks) {
     engine.shutdown().await;
 
     let rows = all(&client).await;
+    let ledger = ledger(database);
     let by_key: BTreeMap<&str, &Instance> =
         rows.iter().filter_map(|row| Some((row.key.as_deref()?, row))).collect();
     for (key, id) in &acks.inserted {
@@ -240,6 +241,7 @@ async fn audit(database: &Path, acks: &Acks) {
         check_history(&client, row).await;
         if row.machine == <Order as dormouse::Machine>::NAME {
             check_order(row, &rows);
+            assert_eq!(ledger.get(&row.id), Some(&1), "{} is booked once", row.id);
         } else {
             assert_eq!(row.machine, <Picking as dormouse::Job>::NAME);
         }
@@ -286,6 +288,17 @@ fn check_order(row: &Instance, rows: &[Instance]) {
     assert_eq!(payments, child::PAYMENTS, "the payments of {}", row.id);
     let children = rows.iter().filter(|child| child.parent == Some(row.id)).count();
     assert_eq!((items, children), (child::ITEMS, child::ITEMS), "the items of {}", row.id);
+}
+
+/// How often each order was booked in the table that orders write with their last commit.
+fn ledger(database: &Path) -> BTreeMap<InstanceId, usize> {
+    let conn = rusqlite::Connection::open(database).expect("it opens");
+    let mut sales = conn.prepare("select sale from ledger").expect("a table");
+    let mut ledger = BTreeMap::new();
+    for sale in sales.query_map([], |row| row.get(0)).expect("a read") {
+        *ledger.entry(InstanceId(sale.expect("a number"))).or_default() += 1;
+    }
+    ledger
 }
 
 fn integrity_check(database: &Path) {

@@ -1,14 +1,17 @@
 //! A step's own writes on SQLite: a closure that the one writer runs inside the commit of the step's outcome.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use dormouse::prelude::*;
 use dormouse::store::sqlite::SqliteStore;
-use dormouse::store::sqlite::rusqlite::{Connection, params};
+use dormouse::store::sqlite::rusqlite::{self, Connection, ffi, params};
 use dormouse::{Client, Engine, Status};
 use tempfile::TempDir;
 
 const SOON: Duration = Duration::from_secs(30);
+
+static DISK_WAS_FULL: AtomicBool = AtomicBool::new(false);
 
 /// Books a sale in its own table, with its own commit.
 struct Till;
@@ -32,6 +35,10 @@ impl Machine for Till {
                     match order {
                         13 => Err("an unlucky number".into()),
                         14 => panic!("a broken drawer"),
+                        16 if !DISK_WAS_FULL.swap(true, SeqCst) => {
+                            Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None)
+                                .into())
+                        }
                         _ => Ok(()),
                     }
                 })?;
@@ -108,6 +115,7 @@ async fn a_write_that_fails_or_panics_undoes_the_outcome_and_fails_the_step_alon
         assert_eq!(ended.status, Status::Failed);
         assert!(error.contains(why), "{order}: {error}");
     }
+    assert!(DISK_WAS_FULL.load(SeqCst), "that is no failure of the step: it ran again");
     let booked: Vec<i64> = world.booked().into_iter().map(|(sale, _)| sale).collect();
     assert_eq!(booked, [10, 11, 12, 16, 17, 18, 19]);
     world.engine.shutdown().await;

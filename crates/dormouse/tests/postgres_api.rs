@@ -13,6 +13,7 @@ use dormouse::store::Store;
 use dormouse::store::postgres::PostgresStore;
 use dormouse::{Client, Engine, Error, Inserted, Json, NewSignal, Status};
 use sqlx::{Connection, PgConnection, Row};
+use tokio::sync::Semaphore;
 
 const SOON: Duration = Duration::from_secs(30);
 const PAID: Signal<u64> = Signal::named("paid");
@@ -47,6 +48,14 @@ impl Machine for Till {
                     14 => {
                         let broken = sqlx::query("select 1 / 0").execute(&mut *tx).await;
                         assert!(broken.is_err());
+                        Outcome::next(Sale::Closed { order })
+                    }
+                    // A second booking is taken back in the step itself.
+                    15 => {
+                        let mut within = tx.begin().await?;
+                        let insert = sqlx::query("insert into ledger (sale, amount) values (0, 0)");
+                        insert.execute(&mut *within).await?;
+                        within.rollback().await?;
                         Outcome::next(Sale::Closed { order })
                     }
                     _ => Outcome::next(Sale::Closed { order }),
@@ -182,6 +191,69 @@ async fn a_transaction_that_signals_and_stays_open_holds_up_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_ahead_step_or_an_end_that_cannot_be_committed_yet_holds_up_nobody_else() {
+    let world = World::new().await;
+    let (runs, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let walk = Walk { runs: runs.clone(), gate: gate.clone() };
+    let engine = Engine::on(world.store.clone()).machine(walk).start().await.expect("it starts");
+    let client = engine.client();
+    // One is to go on in place, the other to end; both while a transaction that signals them stays open.
+    let held = [Stride::Wait { then: 1 }, Stride::Wait { then: 0 }];
+    let mut conn = world.connect().await;
+    let mut tx = conn.begin().await.expect("a transaction");
+    let mut ids = Vec::new();
+    for stride in held {
+        let id = client.start::<Walk>(stride).await.expect("a start");
+        runs.acquire().await.expect("it is open").forget();
+        client.signal_in(&mut tx, id, NewSignal::new("other", Json::null())).await.expect("a signal");
+        ids.push(id);
+    }
+    gate.add_permits(2);
+    for _ in 0..20 {
+        let id = client.start::<Walk>(Stride::Go { steps: 5 }).await.expect("a start");
+        client.wait::<Walk>(id, SOON).await.expect("it is done");
+    }
+    tx.commit().await.expect("it commits");
+    for id in ids {
+        client.wait::<Walk>(id, SOON).await.expect("it is done, too");
+    }
+    engine.shutdown().await;
+}
+
+/// Walks some steps in place; the first may wait for a gate.
+struct Walk {
+    runs: Arc<Semaphore>,
+    gate: Arc<Semaphore>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Stride {
+    Wait { then: u32 },
+    Go { steps: u32 },
+}
+
+impl Machine for Walk {
+    const NAME: &'static str = "walk";
+    type State = Stride;
+    type Output = ();
+
+    async fn step(&self, state: Stride, _: &Context) -> StepResult<Self> {
+        let steps = match state {
+            Stride::Wait { then } => {
+                self.runs.add_permits(1);
+                self.gate.acquire().await?.forget();
+                then
+            }
+            Stride::Go { steps } => steps,
+        };
+        Ok(match steps {
+            0 => Outcome::done(()),
+            steps => Outcome::next(Stride::Go { steps: steps - 1 }),
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sql_alone_can_start_signal_and_cancel() {
     let world = World::new().await;
     let engine = world.engine().await;
@@ -231,6 +303,22 @@ async fn what_a_step_writes_is_committed_with_its_outcome() {
     client.signal(id, PAID, 100).await.expect("a signal");
     assert_eq!(client.wait::<Till>(id, SOON).await.expect("it is done"), 5);
     assert_eq!(world.one::<i64>("select count(*) from ledger where sale = 5 and amount = 100").await, 1);
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_within_a_steps_own_is_a_savepoint() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let client = engine.client();
+    // Again and again, on a connection that has been used.
+    for order in 1..=3 {
+        let id = client.start::<Till>(Sale::Open { order }).await.expect("a start");
+        client.signal(id, PAID, 15).await.expect("a signal");
+        assert_eq!(client.wait::<Till>(id, SOON).await.expect("it is done"), order);
+    }
+    assert_eq!(world.one::<i64>("select count(*) from ledger where sale = 0").await, 0);
+    assert_eq!(world.one::<i64>("select count(*) from ledger where amount = 15").await, 3);
     engine.shutdown().await;
 }
 

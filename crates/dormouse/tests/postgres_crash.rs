@@ -66,7 +66,7 @@ async fn a_hundred_kills_of_three_workers_lose_double_and_stick_nothing() {
     }
     assert!(facts.lock().expect("no panic").inserted.len() > KILLS / 2, "there was load");
     let engine = child::engine(&database.url(), &tell).await.start().await.expect("it starts");
-    let found = audit(&database.client().await, &facts).await;
+    let found = audit(&database, &facts).await;
     println!("audited: {found:?}");
     assert!(found.reaped > 0, "some were killed in the middle of a step");
     engine.shutdown().await;
@@ -91,7 +91,7 @@ async fn a_rolling_restart_under_load_loses_nothing_and_interrupts_no_step() {
     let left = client.stats().await.expect("a read");
     assert!(left.workers.is_empty(), "{:?}", left.workers);
     let engine = child::patient(&database.url(), &tell).await.start().await.expect("it starts");
-    let found = audit(&client, &facts).await;
+    let found = audit(&database, &facts).await;
     println!("audited: {found:?}");
     assert_eq!(found.reaped, 0, "every step that was begun was also finished");
     engine.shutdown().await;

@@ -61,10 +61,10 @@ impl Rig {
     async fn settle(mut self) {
         self.load.moved(20).await;
         self.load.stop().await;
-        let client = self.database.client().await;
-        let found = audit(&client, &self.facts).await;
+        let found = audit(&self.database, &self.facts).await;
         println!("audited: {found:?}");
         self.engine.shutdown().await;
+        let client = self.database.client().await;
         let left = client.stats().await.expect("a read").workers;
         assert!(left.is_empty(), "the engine that shut down took its leave: {left:?}");
     }

@@ -140,7 +140,7 @@ pub(super) async fn measure(place: &Place, history: History, less: u64) -> Resul
     let chain_steps_per_s = chain(&client, 1000, 20).await?;
     let (signal_p50_ms, signal_p99_ms) = round_trips(&client, 1000 / less).await?;
     let signal_storm_per_s = storm(&client, 5000).await?;
-    let signal_batches_per_s = signal_batches(&client, 20_000 / less).await?;
+    let (signal_batches_taken_per_s, signal_batches_per_s) = signal_batches(&client, 20_000 / less).await?;
     let fanout_1000_ms = fan_out(&client).await?;
     let (timer_late_p50_ms, timer_late_p99_ms) = timers(&client, 100_000 / less, 200).await?;
     drop(client);
@@ -171,6 +171,7 @@ pub(super) async fn measure(place: &Place, history: History, less: u64) -> Resul
         signal_p50_ms,
         signal_p99_ms,
         signal_storm_per_s,
+        signal_batches_taken_per_s,
         signal_batches_per_s,
         fanout_1000_ms,
         timer_late_p50_ms,
@@ -262,8 +263,8 @@ async fn storm(client: &Client, count: u64) -> Result<f64, BoxError> {
     Ok(count as f64 / started.elapsed().as_secs_f64())
 }
 
-/// Signals parked instances in batches of 256, some under way at a time, until all are done.
-async fn signal_batches(client: &Client, count: u64) -> Result<f64, BoxError> {
+/// Signals parked instances in batches of 256, some under way at a time, until all are taken, and until all are done.
+async fn signal_batches(client: &Client, count: u64) -> Result<(f64, f64), BoxError> {
     let new = (0..count).map(|order| NewInstance::of::<Sleeper>(Sleeping::Start { order })).collect();
     let ids = insert_all(client, new).await?;
     for id in &ids {
@@ -284,8 +285,10 @@ async fn signal_batches(client: &Client, count: u64) -> Result<f64, BoxError> {
     while let Some(sent) = batches.join_next().await {
         sent??;
     }
+    let per_s = || count as f64 / started.elapsed().as_secs_f64();
+    let taken = per_s();
     until_all_ended(client, *ids.last().expect("at least one")).await?;
-    Ok(count as f64 / started.elapsed().as_secs_f64())
+    Ok((taken, per_s()))
 }
 
 async fn fan_out(client: &Client) -> Result<f64, BoxError> {

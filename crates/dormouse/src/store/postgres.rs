@@ -172,7 +172,7 @@ impl Store for PostgresStore {
     }
 
     fn commit_with(&self, worker: WorkerId, commit: Commit, rider: Rider) -> Reply<'_, Written<Receipt>> {
-        Box::pin(rider::commit_with(self.db.clone(), worker, commit, rider))
+        Box::pin(async move { rider::commit_with(&self.db, worker, &commit, rider).await })
     }
 
     fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>> {

@@ -52,7 +52,15 @@ impl Machine for Order {
                 let items = cx.outputs::<u64>()?.len();
                 Outcome::sleep(Duration::from_millis(5), Ordering::End { payments, items })
             }
-            Ordering::End { payments, items } => Outcome::done((payments, items)),
+            Ordering::End { payments, items } => {
+                let sale = cx.id().0;
+                cx.in_commit(move |db| {
+                    db.execute_batch("create table if not exists ledger (sale integer)")?;
+                    db.execute("insert into ledger (sale) values (?1)", [sale])?;
+                    Ok(())
+                })?;
+                Outcome::done((payments, items))
+            }
         })
     }
 }

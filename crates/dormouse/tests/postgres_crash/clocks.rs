@@ -44,7 +44,7 @@ async fn workers_whose_clocks_are_an_hour_off_neither_lose_leases_nor_misjudge_t
         assert!(worker.terminate().await.success(), "it drained and took its leave");
     }
     let engine = child::patient(&database.url(), &tell).await.start().await.expect("it starts");
-    let found = audit(&database.client().await, &facts).await;
+    let found = audit(&database, &facts).await;
     println!("audited: {found:?}");
     engine.shutdown().await;
     assert_eq!(found.reaped, 0, "no lease was lost");

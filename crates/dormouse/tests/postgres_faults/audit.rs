@@ -9,6 +9,7 @@ use dormouse::store::Filter;
 use dormouse::{Client, Delivered, Error, Event, EventKind, Instance, InstanceId, Job, Machine, Status};
 
 use super::SOON;
+use super::database::Database;
 use super::shop::{Fact, ITEMS, Order, PAID, PAYMENTS, Picking, Receipt, Run, Tell};
 
 /// Everything that was told.
@@ -57,7 +58,8 @@ pub struct Found {
 }
 
 /// Some engine must be running, which drains what is left.
-pub async fn audit(client: &Client, facts: &Mutex<Facts>) -> Found {
+pub async fn audit(database: &Database, facts: &Mutex<Facts>) -> Found {
+    let client = &database.client().await;
     let signalled = facts.lock().expect("no panic").signalled.clone();
     check_signals(client, &signalled).await;
     pay_all(client).await;
@@ -65,6 +67,7 @@ pub async fn audit(client: &Client, facts: &Mutex<Facts>) -> Found {
     let rows = all(client).await;
     check_counts(client, &rows).await;
     let histories = histories(client, &rows).await;
+    let ledger = ledger(database).await;
     let facts = facts.lock().expect("no panic");
     let ids: BTreeMap<InstanceId, &Instance> = rows.iter().map(|row| (row.id, row)).collect();
     for (key, id) in &facts.inserted {
@@ -81,7 +84,7 @@ pub async fn audit(client: &Client, facts: &Mutex<Facts>) -> Found {
         check_runs(row, history, facts.runs.get(&row.id).unwrap_or(&none));
         found.reaped += history.iter().filter(|event| event.kind == EventKind::Reaped).count();
         if row.machine == <Order as Machine>::NAME {
-            check_order(row, history, &rows);
+            check_order(row, history, &rows, &ledger);
         } else {
             assert_eq!(row.machine, <Picking as Job>::NAME);
         }
@@ -147,6 +150,17 @@ async fn all_done(client: &Client) {
     }
 }
 
+/// Every sale that was booked, with the runs that booked it.
+async fn ledger(database: &Database) -> HashMap<InstanceId, Vec<u64>> {
+    let booked = sqlx::query_as("select sale, run from ledger").fetch_all(&mut database.admin().await).await;
+    let booked: Vec<(i64, i64)> = booked.expect("a read");
+    let mut ledger: HashMap<_, Vec<_>> = HashMap::new();
+    for (sale, run) in booked {
+        ledger.entry(InstanceId(sale)).or_default().push(run as u64);
+    }
+    ledger
+}
+
 async fn histories(client: &Client, rows: &[Instance]) -> Vec<Vec<Event>> {
     let mut histories = Vec::with_capacity(rows.len());
     for row in rows {
@@ -181,9 +195,16 @@ fn check_runs(row: &Instance, history: &[Event], runs: &[Run]) {
     }
 }
 
-/// Every payment counted once, every item picked once, one barrier, and what is stored is what the last run made.
-fn check_order(row: &Instance, history: &[Event], rows: &[Instance]) {
+/// Every payment counted once, every item picked once, one barrier, and what is stored is what the last run made, in
+/// the order's own table too.
+fn check_order(row: &Instance, history: &[Event], rows: &[Instance], ledger: &HashMap<InstanceId, Vec<u64>>) {
     let receipt: Receipt = row.output.as_ref().expect("an output").decode("output").expect("a receipt");
+    assert_eq!(
+        ledger.get(&row.id),
+        Some(&vec![receipt.run]),
+        "{} is booked by the run that ended it",
+        row.id
+    );
     assert_eq!(receipt.payments, PAYMENTS, "the payments of {}", row.id);
     let children = rows.iter().filter(|child| child.parent == Some(row.id));
     let mut made: Vec<u64> = children

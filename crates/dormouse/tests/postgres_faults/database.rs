@@ -25,7 +25,10 @@ impl Database {
         let binaries = Binaries::find().expect("a PostgreSQL");
         let server = Server::start(&binaries, &dir, &SETTINGS).expect("a server starts");
         PostgresStore::migrate(&server.url(NAME)).await.expect("a new database is migrated");
-        Self { server }
+        let database = Self { server };
+        // What steps write with their outcomes.
+        database.execute("create table ledger (sale bigint, run bigint)").await;
+        database
     }
 
     pub fn url(&self) -> String {

@@ -1,4 +1,5 @@
-//! What runs while things break: orders that wait for payments, chain steps, spawn children and sleep; and jobs.
+//! What runs while things break: orders that wait for payments, chain steps, spawn children, sleep, and write a table of
+//! their own with their last commit; and jobs.
 //! Everything that the library acknowledged, and every run of a step, is told to whoever audits it later.
 
 use std::fmt;
@@ -135,9 +136,17 @@ impl Machine for Order {
                 Outcome::sleep(Duration::from_millis(5), Ordering::End { payments, picked })
             }
             Ordering::End { payments, picked } => {
-                Outcome::done(Receipt { payments, picked, run: ran(&self.0, cx, "End") })
+                let run = ran(&self.0, cx, "End");
+                let mut own = cx.transaction().await?;
+                let sold = sqlx::query("insert into ledger (sale, run) values ($1, $2)");
+                sold.bind(cx.id().0).bind(run as i64).execute(&mut *own).await?;
+                Outcome::done(Receipt { payments, picked, run })
             }
         })
+    }
+
+    fn retry(&self) -> Retry {
+        Retry::times(1000).backoff(Duration::from_millis(10), Duration::from_millis(100))
     }
 }
 

@@ -87,7 +87,12 @@ begin
         from unnest(v_rivals, v_holders) r (id, holder)
     )
     select a.id, a.namespace, a.key, a.machine, a.version, a.step, a.seq, a.attempt, a.wake, a.awaits,
-        case when a.inbox > 0 then dormouse.inbox(a.id) end,
+        -- What `dormouse.inbox` tells, without a call for each row.
+        case when a.inbox > 0 then (
+            select json_agg(json_build_object('id', s.id, 'name', s.name, 'payload', s.payload::text,
+                'dedup_key', s.dedup_key, 'at', s.at) order by s.id)
+            from dormouse.signals s where s.instance = a.id and not s.consumed
+        ) end,
         case when a.barrier is not null then dormouse.children(a.id, a.round) end,
         a.keeps_history, v_now, a.state, a.rival
     from answer a order by a.priority, a.runnable_at, a.id;

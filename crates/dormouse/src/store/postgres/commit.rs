@@ -15,9 +15,10 @@ use super::types::{Columns, batch, when};
 use crate::clock::micros;
 use crate::limits::storable;
 use crate::store::{Commit, Effects, Hold, Receipt, Written};
-use crate::{Children, Result, Transition, WorkerId};
+use crate::{Children, InstanceId, Result, Transition, WorkerId};
 
 const NEXT: &str = "select v.held, v.at from dormouse.commit_next($1, $2, $3, $4, $5, $6) v";
+const DONE: &str = "select v.done, v.at from dormouse.commit_done($1, $2, $3, $4) v";
 const COMMIT: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at, (v.effects).* \
     from dormouse.commit($1, $2::json, $3) v";
 const ASK: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at from dormouse.ask($1, $2::json) v";
@@ -78,16 +79,18 @@ impl Group<'_> {
     }
 
     async fn write_distinct(&mut self, commits: &[Commit], outcomes: Vec<usize>) -> Result<()> {
-        let (mut ahead, mut rest): (Vec<_>, Vec<_>) =
+        let (mut ahead, rest): (Vec<_>, Vec<_>) =
             outcomes.into_iter().partition(|index| self.runs_ahead(&commits[*index]));
+        // An end lets go of a key that a child in the same group may want: those stay in their order.
+        let spawns = rest.iter().any(|index| matches!(commits[*index].transition, Transition::Spawn(_)));
+        let (mut ends, mut rest): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|index| !spawns && self.is_plain_end(&commits[*index]));
         // Rows are locked in the order of their ids, by everyone.
         ahead.sort_unstable_by_key(|index| commits[*index].id);
-        if !ahead.is_empty() {
-            let row = self.db.one(|| next(self.worker, commits, &ahead)).await?;
-            self.note_held(&row, commits, &mut ahead)?;
-            // Whatever is special about these, the other statement decides.
-            rest.extend(ahead);
-        }
+        ends.sort_unstable_by_key(|index| commits[*index].id);
+        rest.extend(self.write_ahead(commits, ahead).await?);
+        rest.extend(self.write_ends(commits, ends).await?);
+        rest.sort_unstable();
         if !rest.is_empty() {
             self.write_rest(commits, &rest).await?;
         }
@@ -98,25 +101,66 @@ impl Group<'_> {
         matches!(commit.transition, Transition::Next { .. })
             && commit.hold == Hold::Keep
             && commit.received.is_empty()
-            && !self.memory.lost.contains(commit)
-            && !self.memory.busy.contains(commit)
+            && self.is_new(commit)
     }
 
-    /// Notes those that run on, and leaves the others in the list.
-    fn note_held(&mut self, row: &PgRow, commits: &[Commit], ahead: &mut Vec<usize>) -> Result<()> {
-        let mut held: Vec<i64> = row.value::<Option<_>>("held")?.unwrap_or_default();
-        held.sort_unstable();
-        let now = row.moment("at")?;
+    fn is_plain_end(&self, commit: &Commit) -> bool {
+        matches!(commit.transition, Transition::Done { .. }) && self.is_new(commit)
+    }
+
+    /// Whether it is sent for the first time.
+    fn is_new(&self, commit: &Commit) -> bool {
+        !self.memory.lost.contains(commit) && !self.memory.busy.contains(commit)
+    }
+
+    /// Commits those that run on, and gives back the ones that are special in some way.
+    async fn write_ahead(&mut self, commits: &[Commit], mut ahead: Vec<usize>) -> Result<Vec<usize>> {
+        if ahead.is_empty() {
+            return Ok(ahead);
+        }
+        let Some(row) = self.unless_held_up(|| next(self.worker, commits, &ahead)).await? else {
+            return Ok(ahead);
+        };
+        let (held, now) = (Ids::read(&row, "held")?, row.moment("at")?);
         ahead.retain(|index| {
-            let commit = &commits[*index];
-            let is_held = held.binary_search(&commit.id.0).is_ok();
+            let Commit { id, seq, .. } = commits[*index];
+            let is_held = held.contains(id);
             if is_held {
-                let seq = commit.seq + 1;
-                self.receipts[*index] = Some(Receipt::Held { seq, inbox: Vec::new(), now });
+                let inbox = Vec::new();
+                self.receipts[*index] = Some(Receipt::Held { seq: seq + 1, inbox, now });
             }
             !is_held
         });
-        Ok(())
+        Ok(ahead)
+    }
+
+    /// Commits plain ends, and gives back the ones that are special in some way.
+    async fn write_ends(&mut self, commits: &[Commit], mut ends: Vec<usize>) -> Result<Vec<usize>> {
+        if ends.is_empty() {
+            return Ok(ends);
+        }
+        let Some(row) = self.unless_held_up(|| done(self.worker, commits, &ends)).await? else {
+            return Ok(ends);
+        };
+        let done = Ids::read(&row, "done")?;
+        ends.retain(|index| {
+            let id = commits[*index].id;
+            let is_done = done.contains(id);
+            if is_done {
+                self.receipts[*index] = Some(Receipt::Released);
+                self.effects.ended.push(id);
+            }
+            !is_done
+        });
+        Ok(ends)
+    }
+
+    /// Sends a statement; none if another transaction holds one of its rows, and nothing has happened.
+    async fn unless_held_up<'q>(&self, statement: impl Fn() -> Statement<'q>) -> Result<Option<PgRow>> {
+        match self.db.raw_one(statement).await {
+            Err(error) if lock_timed_out(&error) => Ok(None),
+            other => Ok(Some(other?)),
+        }
     }
 
     async fn write_rest(&mut self, commits: &[Commit], rest: &[usize]) -> Result<()> {
@@ -127,11 +171,9 @@ impl Group<'_> {
         let outcomes = batch(&outcomes.collect::<Vec<_>>())?;
         // A row that another transaction holds for long must not hold up the others: it is left for later.
         let wait = !rest.iter().any(|index| self.memory.busy.contains(&commits[*index]));
-        let row = match self.db.raw_one(|| statement(self.worker, &outcomes, wait)).await {
-            Err(error) if lock_timed_out(&error) => {
-                self.db.one(|| statement(self.worker, &outcomes, false)).await?
-            }
-            other => other?,
+        let row = match self.unless_held_up(|| statement(self.worker, &outcomes, wait)).await? {
+            Some(row) => row,
+            None => self.db.one(|| statement(self.worker, &outcomes, false)).await?,
         };
         self.effects.merge(row.effects()?);
         for (index, receipt) in rest.iter().zip(receipts(&row)?) {
@@ -177,6 +219,33 @@ fn next<'q>(worker: WorkerId, commits: &'q [Commit], ahead: &[usize]) -> Stateme
         .bind(ahead.iter().map(|i| of(i).0.version as i32).collect::<Vec<_>>())
         .bind(ahead.iter().map(|i| &*of(i).1.step).collect::<Vec<&str>>())
         .bind(ahead.iter().map(|i| of(i).1.state.as_str()).collect::<Vec<&str>>())
+}
+
+fn done<'q>(worker: WorkerId, commits: &'q [Commit], ends: &[usize]) -> Statement<'q> {
+    let of = |index: &usize| match &commits[*index].transition {
+        Transition::Done { output } => output.as_str(),
+        other => panic!("{other:?} is no plain end"),
+    };
+    sqlx::query(DONE)
+        .bind(worker.0)
+        .bind(ends.iter().map(|i| commits[*i].id.0).collect::<Vec<_>>())
+        .bind(ends.iter().map(|i| commits[*i].seq as i64).collect::<Vec<_>>())
+        .bind(ends.iter().map(of).collect::<Vec<&str>>())
+}
+
+/// Ids in an answer.
+struct Ids(Vec<i64>);
+
+impl Ids {
+    fn read(row: &PgRow, name: &str) -> Result<Self> {
+        let mut ids: Vec<i64> = row.value::<Option<_>>(name)?.unwrap_or_default();
+        ids.sort_unstable();
+        Ok(Self(ids))
+    }
+
+    fn contains(&self, id: InstanceId) -> bool {
+        self.0.binary_search(&id.0).is_ok()
+    }
 }
 
 /// The statement that commits a batch of any outcomes.

@@ -8,6 +8,8 @@ create or replace function dormouse.commit_next(
 declare
     v_place constant bigint := dormouse.feed_place();
 begin
+    -- A row that another transaction holds must not keep the others waiting.
+    perform set_config('lock_timeout', '500ms', true);
     at := dormouse.now();
     with outcome as materialized (
         select id, seq, version, step, state::json as state

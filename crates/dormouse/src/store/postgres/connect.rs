@@ -20,8 +20,6 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long an idle connection may take to show that it is alive.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
-/// A connection that was idle for longer is tried before it is used: the server may have gone meanwhile.
-const TRUSTED_FOR: Duration = Duration::from_secs(1);
 /// How long the probe's own poke may take before it counts as lost.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// What the probe listens to.
@@ -44,6 +42,10 @@ struct Own {
 impl Address {
     /// Reads an address; what it asks for and cannot be had is refused here.
     pub(super) fn parse(url: &str) -> Result<Self> {
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            let url = url.split_once(':').map_or("", |(scheme, _)| scheme).to_owned();
+            return Err(Error::InvalidUrl { url, reason: "an address is postgres://user@host/database" });
+        }
         let (url, own) = take_own(url)?;
         let options = PgConnectOptions::from_str(&url).map_err(|error| Error::CannotConnect {
             reason: format!("the address is not understood: {error}"),
@@ -79,10 +81,13 @@ impl Address {
         let options =
             if pooled { self.options.clone().statement_cache_capacity(0) } else { self.options.clone() };
         let connections_max = self.own.connections_max;
-        let steps = self.pool(connections_max).connect_lazy_with(options.clone());
-        let limits = pool::Limits { acquire: self.acquire_timeout(), sign_of_life: self.sign_of_life() };
-        let pool = Pool::new(options, connections_max, limits);
-        Ok((Db { pool, steps, pooled, patience: self.own.patience }, hears))
+        let patience = self.own.patience;
+        let limits = pool::Limits {
+            acquire: ACQUIRE_TIMEOUT.min(patience),
+            sign_of_life: SIGN_OF_LIFE.min(patience / 2),
+        };
+        let pool = || Pool::new(options.clone(), connections_max, limits);
+        Ok((Db { pool: pool(), steps: pool(), pooled, patience }, hears))
     }
 
     /// Another connection that listens to a channel, for one that fell silent.
@@ -98,7 +103,9 @@ impl Address {
 
     async fn listener(&self) -> Result<PgListener> {
         let options = self.options.clone().statement_cache_capacity(0);
-        let pool = self.pool(1).connect_with(options).await.map_err(|error| self.unreachable(&error))?;
+        let pool =
+            PgPoolOptions::new().max_connections(1).acquire_timeout(ACQUIRE_TIMEOUT.min(self.own.patience));
+        let pool = pool.connect_with(options).await.map_err(|error| self.unreachable(&error))?;
         let mut listener = PgListener::connect_with(&pool).await?;
         // We connect again ourselves: the driver does so only for a connection that told of its end.
         listener.eager_reconnect(false);
@@ -142,33 +149,6 @@ impl Address {
         Ok(false)
     }
 
-    fn sign_of_life(&self) -> Duration {
-        SIGN_OF_LIFE.min(self.own.patience / 2)
-    }
-
-    fn acquire_timeout(&self) -> Duration {
-        ACQUIRE_TIMEOUT.min(self.own.patience)
-    }
-
-    fn pool(&self, connections_max: u32) -> PgPoolOptions {
-        let sign_of_life = self.sign_of_life();
-        PgPoolOptions::new()
-            .max_connections(connections_max)
-            .acquire_timeout(self.acquire_timeout())
-            .test_before_acquire(false)
-            .before_acquire(move |conn, meta| {
-                Box::pin(async move {
-                    if meta.idle_for <= TRUSTED_FOR {
-                        return Ok(true);
-                    }
-                    match tokio::time::timeout(sign_of_life, sqlx::Connection::ping(conn)).await {
-                        Ok(alive) => alive.map(|()| true),
-                        Err(_) => Ok(false),
-                    }
-                })
-            })
-    }
-
     /// What a database that was reached says to a check of its schema.
     pub(super) fn unusable(&self, error: Error) -> Error {
         match error {
@@ -197,7 +177,10 @@ impl Address {
             _ => "",
         };
         let (host, port) = (self.options.get_host(), self.options.get_port());
-        Error::CannotConnect { reason: format!("{host}:{port}: {error}{hint}") }
+        // The driver adds where in its own source the server said no.
+        let told =
+            error.as_database_error().map_or_else(|| error.to_string(), |said| said.message().to_owned());
+        Error::CannotConnect { reason: format!("{host}:{port}: {told}{hint}") }
     }
 }
 
@@ -254,6 +237,17 @@ mod tests {
         assert!(matches!(mode("postgres://u@db.example.com/d?sslmode=require"), PgSslMode::Require));
         assert!(matches!(mode("postgres://u@127.0.0.1/d"), PgSslMode::Prefer));
         assert!(matches!(mode("postgres://u@localhost/d"), PgSslMode::Prefer));
+    }
+
+    #[test]
+    fn an_address_of_something_else_is_refused_without_telling_its_secrets() {
+        for url in ["mysql://u:secret@host/d", "postgres:/u:secret@d", "secret"] {
+            let refused = Address::parse(url).err().expect("it is refused").to_string();
+            assert!(
+                refused.contains("postgres://user@host/database") && !refused.contains("secret"),
+                "{refused}"
+            );
+        }
     }
 
     #[test]

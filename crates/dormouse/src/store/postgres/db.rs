@@ -1,10 +1,11 @@
 //! Connections: every verb is one statement on one of them.
 
+use std::future::Future;
 use std::io;
 use std::time::Duration;
 
 use sqlx::Connection;
-use sqlx::postgres::{PgArguments, PgConnection, PgPool, PgRow, Postgres};
+use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
 use sqlx::query::Query;
 
 use super::fault::lost_a_race;
@@ -23,7 +24,7 @@ pub(super) struct Db {
     pub(super) pool: Pool,
     /// The connections that steps hold for their own writes, apart from ours: however many they are, and however long
     /// they take, the engine goes on.
-    pub(super) steps: PgPool,
+    pub(super) steps: Pool,
     /// Behind a transaction-mode pooler, what was parsed on one server connection may be run on another: each
     /// statement is then a transaction of its own.
     pub(super) pooled: bool,
@@ -64,16 +65,23 @@ impl Db {
 
     async fn send(&self, statement: Statement<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
         let mut lent = self.pool.acquire().await?;
-        let answer = tokio::time::timeout(self.patience, self.ask(lent.conn(), statement)).await;
-        let answer = answer.map_err(|_| {
-            let told = format!("the database did not answer within {:?}", self.patience);
-            io::Error::new(io::ErrorKind::TimedOut, told)
-        })?;
+        let answer = self.patiently(self.ask(&mut lent, statement)).await;
         // What the database refuses, it refuses on a connection that is as good as before.
         if answer.as_ref().err().is_none_or(|error| error.as_database_error().is_some()) {
             lent.give_back();
         }
         answer
+    }
+
+    /// Waits for an answer, but not for ever.
+    pub(super) async fn patiently<T>(
+        &self,
+        answer: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, sqlx::Error> {
+        tokio::time::timeout(self.patience, answer).await.unwrap_or_else(|_| {
+            let told = format!("the database did not answer within {:?}", self.patience);
+            Err(io::Error::new(io::ErrorKind::TimedOut, told).into())
+        })
     }
 
     async fn ask(

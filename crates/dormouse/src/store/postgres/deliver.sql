@@ -1,7 +1,110 @@
 -- Delivers signals: takes the instance's lock whatever its status, stores the row, and wakes whoever is parked
 -- on its name. Parking looks into the inbox under the same lock, so no interleaving loses a wake-up.
+--
+-- Most signals find an instance parked on their name, with no lane to queue up in and no special key: those are
+-- delivered here, by one statement. `dormouse.deliver_any` takes the others.
 create or replace function dormouse.deliver(
     p_batch json, p_shared boolean default false,
+    out results text[], out ids bigint[], out wokes boolean[], out effects dormouse.effects
+) language plpgsql as $$
+declare
+    v_now timestamptz;
+    v_place bigint;
+    v_batch dormouse.delivery[];
+    v_special boolean;
+    v_woken integer[];
+    v_queues text[];
+    v_rest integer[];
+    v_sent json;
+    v_any record;
+begin
+    -- What several callers share must not keep all of them waiting for one's lock.
+    if p_shared then
+        perform set_config('lock_timeout', '250ms', true);
+    end if;
+    select array_agg(row(d.ord, d.namespace, i.id, d.key, d.name, d.payload, d.dedup_key)::dormouse.delivery
+            order by d.ord),
+        bool_or(i.lane is not null or i.key_scope is not null)
+    into v_batch, v_special
+    from json_populate_recordset(null::dormouse.delivery, p_batch) d
+    left join dormouse.instances i
+        on i.id = coalesce(d.id, dormouse.find_key(d.namespace, d.key)) and i.namespace = d.namespace;
+    if v_special then
+        select d.* into v_any from dormouse.deliver_any(p_batch) d;
+        results := v_any.results;
+        ids := v_any.ids;
+        wokes := v_any.wokes;
+        effects := v_any.effects;
+        return;
+    end if;
+    perform from dormouse.instances i
+    where i.id = any (array(select d.id from unnest(v_batch) d)) order by i.id for no key update;
+    v_now := dormouse.now();
+    v_place := dormouse.feed_place();
+    with first as (
+        select distinct on (d.id) d.* from unnest(v_batch) d order by d.id, d.ord
+    ), arrived as materialized (
+        select f.ord, f.id as instance, nextval('dormouse.signal_ids') as id, f.name, f.payload::json as payload,
+            f.dedup_key
+        from first f join dormouse.instances i on i.id = f.id
+        where i.status = 'awaiting_signal' and f.name = any (i.awaits) and not exists (
+            select from dormouse.signals s where s.instance = f.id and s.dedup_key = f.dedup_key
+        )
+    ), stored as (
+        insert into dormouse.signals (instance, id, name, dedup_key, at, payload)
+        select a.instance, a.id, a.name, a.dedup_key, v_now, a.payload from arrived a
+    ), saved as (
+        update dormouse.instances i set
+            status = 'runnable', seq = i.seq + 1, runnable_at = v_now, wake_at = null, wake = 'signal',
+            inbox = i.inbox + 1, changed_at = v_now
+        from arrived a where i.id = a.instance
+        returning i.id, i.seq, i.namespace, i.machine, i.version, i.step, i.queue, i.paused, i.keeps_history,
+            a.ord, a.id as signal, a.name, a.payload, a.dedup_key
+    ), recorded as (
+        insert into dormouse.history (instance, seq, kind, version, step, at, data, id)
+        select s.id, s.seq, 'signal.received', s.version, s.step, v_now,
+            dormouse.signal_data(s.signal, s.name, s.payload, s.dedup_key), v_place + nextval('dormouse.event_ids')
+        from saved s where s.keeps_history
+    ), counted as (
+        insert into dormouse.counts (namespace, queue, machine, step, status, count)
+        select s.namespace, s.queue, s.machine, s.step, moved.status, moved.by * count(*)
+        from saved s cross join (values ('awaiting_signal', -1), ('runnable', 1)) moved (status, by)
+        group by s.namespace, s.queue, s.machine, s.step, moved.status, moved.by
+    )
+    select array_agg(s.ord order by s.ord), array_agg(s.signal order by s.ord),
+        array_agg(distinct s.queue) filter (where not s.paused)
+    into v_woken, ids, v_queues from saved s;
+    effects := row(v_queues, null, null, null)::dormouse.effects;
+    results := array_fill('accepted'::text, array[coalesce(cardinality(v_woken), 0)]);
+    wokes := array_fill(true, array[cardinality(results)]);
+    if cardinality(results) = cardinality(v_batch) then
+        return;
+    end if;
+    -- The others, numbered anew, and put in between.
+    select array_agg(d.ord order by d.ord), json_agg(json_build_object(
+            'ord', d.place, 'namespace', d.namespace, 'id', case when d.key is null then d.id end, 'key', d.key,
+            'name', d.name, 'payload', d.payload, 'dedup_key', d.dedup_key
+        ) order by d.ord)
+    into v_rest, v_sent
+    from (
+        select d.*, row_number() over (order by d.ord) as place from unnest(v_batch) d
+        where d.ord <> all (coalesce(v_woken, '{}'))
+    ) d;
+    select d.* into v_any from dormouse.deliver_any(v_sent) d;
+    select array_agg(a.result order by a.ord), array_agg(a.id order by a.ord), array_agg(a.woke order by a.ord)
+    into results, ids, wokes
+    from (
+        select * from unnest(v_woken, results, ids, wokes) w (ord, result, id, woke)
+        union all
+        select * from unnest(v_rest, v_any.results, v_any.ids, v_any.wokes) r (ord, result, id, woke)
+    ) a;
+    effects := dormouse.merge(effects, v_any.effects);
+end
+$$;
+
+-- Delivers any signals.
+create or replace function dormouse.deliver_any(
+    p_batch json,
     out results text[], out ids bigint[], out wokes boolean[], out effects dormouse.effects
 ) language plpgsql as $$
 declare
@@ -12,10 +115,6 @@ declare
     v_changes dormouse.change[];
     v_woken integer[];
 begin
-    -- What several callers share must not keep all of them waiting for one's lock.
-    if p_shared then
-        perform set_config('lock_timeout', '250ms', true);
-    end if;
     select array_agg(d order by d.ord) into v_batch
     from json_populate_recordset(null::dormouse.delivery, p_batch) d;
     loop

@@ -1,6 +1,7 @@
 //! Connections for the verbs. The driver's own pool asks a connection whether it is alive whenever it comes back, which
 //! doubles the round trips of statements as short as these; here a connection is asked when it has been idle.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -98,11 +99,21 @@ pub(super) struct Lent {
     _place: OwnedSemaphorePermit,
 }
 
-impl Lent {
-    pub(super) fn conn(&mut self) -> &mut PgConnection {
+impl Deref for Lent {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        self.conn.as_ref().expect("it is lent until it is given back")
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut PgConnection {
         self.conn.as_mut().expect("it is lent until it is given back")
     }
+}
 
+impl Lent {
     /// Back to the pool, for the next one.
     pub(super) fn give_back(mut self) {
         if let Some(conn) = self.conn.take()

@@ -3,11 +3,14 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnection, Postgres};
+use sqlx::Connection;
+use sqlx::postgres::PgConnection;
 use tokio::sync::{MappedMutexGuard, MutexGuard};
 
 use super::commit::{self, Outcome};
 use super::db::Db;
+use super::fault::certainly_undone;
+use super::pool::Lent;
 use super::types::{Columns, batch};
 use crate::store::{Commit, Effects, Receipt, Rider, Written};
 use crate::{Error, Result, WorkerId};
@@ -16,15 +19,13 @@ use crate::{Error, Result, WorkerId};
 const BUSY_TRIES_MAX: u32 = 2_000;
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
-type Transaction = sqlx::Transaction<'static, Postgres>;
-
 /// The transaction that will commit a step's outcome. Use it as a `PgConnection`; the engine commits it, and rolls it
 /// back if the step fails.
-pub struct StepTransaction<'a>(MappedMutexGuard<'a, Transaction>);
+pub struct StepTransaction<'a>(MappedMutexGuard<'a, Lent>);
 
 impl<'a> StepTransaction<'a> {
     pub(crate) fn of(rider: MutexGuard<'a, Option<Rider>>) -> Result<Self> {
-        let transaction = MutexGuard::try_map(rider, |rider| rider.as_mut()?.get_mut::<Transaction>());
+        let transaction = MutexGuard::try_map(rider, |rider| rider.as_mut()?.get_mut::<Lent>());
         transaction.map(Self).map_err(|_| Error::WrongStore {
             asked_for: "transaction beside closures",
             instead: "use one way or the other in a step",
@@ -46,51 +47,48 @@ impl DerefMut for StepTransaction<'_> {
     }
 }
 
+/// A connection with a transaction open. Wherever it is dropped, it is closed, and nothing of it has happened.
 pub(super) async fn begin(db: &Db) -> Result<Rider> {
-    // In a task of its own: a step that is dropped while this runs must not leave a connection half way.
-    let pool = db.steps.clone();
-    let begun = tokio::spawn(async move { pool.begin().await }).await;
-    let transaction = begun.map_err(|error| Error::Storage(Box::new(error)))??;
-    Ok(Rider::new(transaction))
+    let mut own = db.steps.acquire().await?;
+    db.patiently(open(&mut own)).await?;
+    Ok(Rider::new(own))
 }
 
 pub(super) async fn commit_with(
-    db: Db,
+    db: &Db,
     worker: WorkerId,
-    outcome: Commit,
+    outcome: &Commit,
     rider: Rider,
 ) -> Result<Written<Receipt>> {
-    // In a task of its own, for the same reason.
-    let committed = tokio::spawn(async move {
-        let mut transaction: Transaction = rider.into();
-        let (receipt, effects) = join(&mut transaction, worker, &outcome).await?;
-        match receipt {
-            Some(receipt @ (Receipt::Held { .. } | Receipt::Released)) => {
-                commit_it(&db, transaction, worker, &outcome, receipt, effects).await
-            }
-            Some(receipt) => {
-                transaction.rollback().await?;
-                Ok(Written { value: receipt, effects: Effects::default() })
-            }
-            None => {
-                transaction.rollback().await?;
-                commit::cancel(&db, worker, &outcome).await
-            }
+    let mut own: Lent = rider.into();
+    let (receipt, effects) = join(db, &mut own, worker, outcome).await?;
+    match receipt {
+        Some(receipt @ (Receipt::Held { .. } | Receipt::Released)) => {
+            let value = commit_it(db, own, worker, outcome, receipt).await?;
+            Ok(Written { value, effects })
         }
-    });
-    committed.await.map_err(|error| Error::Storage(Box::new(error)))?
+        Some(receipt) => {
+            roll_back(db, own).await?;
+            Ok(Written { value: receipt, effects: Effects::default() })
+        }
+        None => {
+            roll_back(db, own).await?;
+            commit::cancel(db, worker, outcome).await
+        }
+    }
 }
 
 /// Writes the outcome into the step's transaction.
 async fn join(
-    transaction: &mut Transaction,
+    db: &Db,
+    own: &mut Lent,
     worker: WorkerId,
     outcome: &Commit,
 ) -> Result<(Option<Receipt>, Effects)> {
     let outcomes = batch(&[Outcome::new(1, outcome, false)])?;
     for _ in 0..BUSY_TRIES_MAX {
-        let row = commit::statement(worker, &outcomes, false).persistent(false).fetch_one(&mut **transaction);
-        let row = row.await.map_err(refused)?;
+        let statement = commit::statement(worker, &outcomes, false).persistent(false);
+        let row = db.patiently(statement.fetch_one(&mut **own)).await.map_err(refused)?;
         let receipt = commit::receipts(&row)?.pop().expect("one outcome, one receipt");
         if !matches!(receipt, Some(Receipt::Busy)) {
             return Ok((receipt, row.effects()?));
@@ -103,21 +101,42 @@ async fn join(
 /// Commits; if the answer is lost, finds out what it would have been.
 async fn commit_it(
     db: &Db,
-    transaction: Transaction,
+    mut own: Lent,
     worker: WorkerId,
     outcome: &Commit,
     receipt: Receipt,
-    effects: Effects,
-) -> Result<Written<Receipt>> {
-    let value = match transaction.commit().await {
-        Ok(()) => receipt,
-        Err(error) if error.as_database_error().is_some() => return Err(refused(error)),
+) -> Result<Receipt> {
+    match db.patiently(say(&mut own, "commit")).await {
+        Ok(()) => {
+            own.give_back();
+            Ok(receipt)
+        }
+        Err(error) if certainly_undone(&error) => Err(refused(error)),
         Err(error) => {
             tracing::info!(%error, id = %outcome.id, "the answer to a commit was lost, asking what happened");
-            commit::ask(db, worker, outcome).await?.ok_or(error)?
+            Ok(commit::ask(db, worker, outcome).await?.ok_or(error)?)
         }
-    };
-    Ok(Written { value, effects })
+    }
+}
+
+async fn roll_back(db: &Db, mut own: Lent) -> Result<()> {
+    db.patiently(say(&mut own, "rollback")).await?;
+    own.give_back();
+    Ok(())
+}
+
+/// Opens a transaction that is held by no value. To the driver, such a connection is in a transaction from then on, so
+/// that one which a step opens with it is a savepoint.
+async fn open(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
+    if conn.is_in_transaction() {
+        return say(conn, "begin").await;
+    }
+    std::mem::forget(conn.begin().await?);
+    Ok(())
+}
+
+async fn say(conn: &mut PgConnection, word: &'static str) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(word).execute(conn).await.map(drop)
 }
 
 /// What the database refuses here, the step's writes brought along; a lost connection is nobody's fault.

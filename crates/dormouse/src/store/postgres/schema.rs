@@ -12,7 +12,7 @@ const MIGRATIONS: [&str; 3] = [
     include_str!("migrations/0003_counts.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
-const FUNCTIONS: [&str; 21] = [
+const FUNCTIONS: [&str; 22] = [
     include_str!("time.sql"),
     include_str!("effects.sql"),
     include_str!("feed.sql"),
@@ -25,6 +25,7 @@ const FUNCTIONS: [&str; 21] = [
     include_str!("insert.sql"),
     include_str!("claim.sql"),
     include_str!("commit_next.sql"),
+    include_str!("commit_done.sql"),
     include_str!("commit.sql"),
     include_str!("operate.sql"),
     include_str!("due.sql"),

@@ -2,12 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 
 use super::commit::commit;
 use super::tx::Tx;
 use crate::store::{Commit, Receipt};
-use crate::{BoxError, Result, WorkerId};
+use crate::{BoxError, Error, Result, WorkerId};
 
 /// One of a step's own writes. It may be run again, when the group it was in is rolled back for another's sake.
 pub type InCommit = Box<dyn Fn(&Connection) -> Result<(), BoxError> + Send>;
@@ -32,6 +32,11 @@ pub(super) fn commit_with(
         // Its outcome was not taken, so neither is what rides with it.
         _ => Ok(()),
     };
+    if let Err(error) = &run
+        && let Some(fault) = disk_fault(error)
+    {
+        return Err(fault);
+    }
     assert!(!tx.conn().is_autocommit(), "a step's own write ended the transaction it was in");
     if let Err(error) = run {
         tx.conn().execute_batch("rollback to own; release own")?;
@@ -40,6 +45,16 @@ pub(super) fn commit_with(
     }
     tx.conn().execute_batch("release own")?;
     Ok(Ok(receipt))
+}
+
+/// A disk that is full or fails is no fault of the step, whoever was writing; the transaction may be gone with it.
+fn disk_fault(error: &BoxError) -> Option<Error> {
+    let fault = error.downcast_ref::<rusqlite::Error>()?;
+    match fault.sqlite_error_code()? {
+        ErrorCode::DiskFull => Some(Error::DiskFull(fault.to_string())),
+        ErrorCode::SystemIoFailure => Some(Error::Storage(fault.to_string().into())),
+        _ => None,
+    }
 }
 
 /// A panic in user code is that step's failure, not the writer's.

@@ -1,0 +1,38 @@
+-- The plain end: `done`, for an instance with no parent that waits for it, no lane to hand on and no special key. It
+-- proves ownership by worker and seq like every commit. Whatever is special about a row makes it match nothing, and
+-- `dormouse.commit` decides. The ids come sorted.
+create or replace function dormouse.commit_done(
+    p_worker bigint, p_ids bigint[], p_seqs bigint[], p_outputs text[],
+    out done bigint[], out at timestamptz
+) language plpgsql as $$
+declare
+    v_place constant bigint := dormouse.feed_place();
+begin
+    -- A row that another transaction holds must not keep the others waiting.
+    perform set_config('lock_timeout', '500ms', true);
+    at := dormouse.now();
+    with outcome as materialized (
+        select id, seq, output::json as output from unnest(p_ids, p_seqs, p_outputs) o (id, seq, output)
+    ), saved as (
+        update dormouse.instances i set
+            status = 'done', seq = i.seq + 1, worker = null, inbox = 0, joined = true, changed_at = commit_done.at,
+            ended_at = commit_done.at, last_error = null, output = o.output
+        from outcome o
+        where i.id = o.id and i.seq = o.seq and i.worker is not distinct from p_worker
+            and i.parent is null and i.lane is null and i.key_scope is null and not i.cancel_requested
+        returning i.id, i.seq, i.namespace, i.queue, i.machine, i.version, i.step, i.keeps_history
+    ), recorded as (
+        insert into dormouse.history (instance, seq, kind, version, step, at, id)
+        select s.id, s.seq, 'done', s.version, s.step, commit_done.at, v_place + nextval('dormouse.event_ids')
+        from saved s where s.keeps_history
+    ), counted as (
+        insert into dormouse.counts (namespace, queue, machine, step, status, count)
+        select s.namespace, s.queue, s.machine, s.step, 'done', count(*) from saved s
+        group by s.namespace, s.queue, s.machine, s.step
+    ), read as (
+        -- Nothing will ever read what a done one had.
+        delete from dormouse.signals s using saved where s.instance = saved.id
+    )
+    select array_agg(id) into done from saved;
+end
+$$;
