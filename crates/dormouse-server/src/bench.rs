@@ -15,9 +15,6 @@ use self::report::Figures;
 /// What to measure.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Print one JSON object for each configuration instead of the table.
-    #[arg(long)]
-    json: bool,
     /// How often each configuration is measured; the median counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -27,21 +24,18 @@ pub(crate) struct Args {
     /// Where to put the files; they are removed afterwards.
     #[arg(long, default_value = ".")]
     dir: std::path::PathBuf,
-    /// A PostgreSQL server, by the address of any database on it: measures on new ones beside that, which are removed
-    /// afterwards.
-    #[arg(long, value_name = "URL")]
-    db: Option<String>,
 }
 
-/// Measures and prints.
-pub(crate) async fn run(args: Args) -> Result<(), BoxError> {
+/// Measures and prints. With the address of a database on a PostgreSQL server, it measures on new ones beside that,
+/// which are removed afterwards.
+pub(crate) async fn run(json: bool, server: Option<String>, args: Args) -> Result<(), BoxError> {
     let mut rounds: [Vec<Figures>; 2] = Default::default();
     for round in 1..=args.rounds.max(1) {
         for (history, figures) in [History::On, History::Off].into_iter().zip(&mut rounds) {
-            if !args.json {
+            if !json {
                 eprintln!("round {round} of {}, history {}", args.rounds.max(1), report::word(history));
             }
-            let place = match &args.db {
+            let place = match &server {
                 Some(url) => Place::Server(url.clone()),
                 None => Place::directory(&args.dir)?,
             };
@@ -49,5 +43,5 @@ pub(crate) async fn run(args: Args) -> Result<(), BoxError> {
         }
     }
     let medians = rounds.map(|rounds| Figures::median(&rounds));
-    if args.json { report::json(&medians) } else { report::table(&medians) }
+    if json { report::json(&medians) } else { report::table(&medians) }
 }

@@ -6,7 +6,6 @@ mod meter;
 mod news;
 mod order;
 mod picture;
-mod stop;
 mod view;
 mod world;
 
@@ -18,13 +17,13 @@ use std::time::{Duration, Instant};
 use dormouse::store::Stats;
 use dormouse::store::sqlite::SqliteStore;
 use dormouse::{BoxError, Client, Engine, Result, Retention, Status};
+use dormouse_server::Stop;
 
 use self::line_item::Warehouse;
 use self::meter::Meter;
 use self::news::News;
 use self::order::Shop;
 use self::picture::{Picture, count};
-use self::stop::Stop;
 use self::view::View;
 
 /// Ended orders are kept this long, so that the file does not grow for ever.
@@ -34,9 +33,6 @@ const TAKE_BACK_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(clap::Parser)]
 pub(crate) struct Args {
-    /// The database file; a new one is made if there is none.
-    #[arg(long, value_name = "PATH", default_value = "./dormouse.db")]
-    db: PathBuf,
     /// How many orders a new database starts with.
     #[arg(long, value_name = "N", default_value_t = 300)]
     orders: u64,
@@ -48,26 +44,56 @@ pub(crate) struct Args {
     plain: bool,
 }
 
-pub(crate) async fn run(args: Args) -> Result<(), BoxError> {
+pub(crate) async fn run(db: PathBuf, args: Args) -> Result<(), BoxError> {
     let mut stop = Stop::listen()?;
     let view = if args.plain || !std::io::stdout().is_terminal() { View::Plain } else { View::Live };
-    log(view, &args.db)?;
-    let client = Client::on(Arc::new(SqliteStore::open(&args.db).await?));
-    let stage = Stage { client, meter: Meter::install(), news: Arc::default() };
+    log(view, &db)?;
+    let client = Client::on(Arc::new(SqliteStore::open(&db).await?));
+    let stage = Stage::new(client, Meter::install());
     let found = stage.client.stats().await?;
     let engine = stage.start().await?;
     stage.open(&found, args.orders).await?;
     let world = tokio::spawn(world::play(stage.clone()));
 
-    let shown = stage.show(view, &args, &mut stop).await;
+    let shown = stage.show(view, &db, &args, &mut stop).await;
     world.abort();
     tokio::select! {
         () = engine.shutdown() => {}
         () = stop.requested() => std::process::exit(130),
     }
     shown?;
-    view.close(&view::summary(&stage.client.stats().await?, &args.db));
+    view.close(&view::summary(&stage.client.stats().await?, &db));
     Ok(())
+}
+
+/// The shop without its picture: whoever serves it shows it in another way.
+pub(crate) struct Shopkeeper {
+    engine: Engine,
+    world: tokio::task::JoinHandle<()>,
+}
+
+impl Shopkeeper {
+    /// Opens the shop, with this many orders if it is a new one.
+    pub(crate) async fn open(client: Client, orders: u64) -> Result<Self> {
+        let stage = Stage::new(client, Arc::default());
+        let found = stage.client.stats().await?;
+        let engine = stage.start().await?;
+        if count(&found, "order", |_| true) == 0 {
+            world::place_orders(&stage.client, orders).await?;
+        }
+        Ok(Self { engine, world: tokio::spawn(world::play(stage)) })
+    }
+
+    /// A client that knows the shop's machines.
+    pub(crate) fn client(&self) -> Client {
+        self.engine.client()
+    }
+
+    /// Lets what runs end.
+    pub(crate) async fn close(self) {
+        self.world.abort();
+        self.engine.shutdown().await;
+    }
 }
 
 /// What everyone in the demo needs.
@@ -79,6 +105,10 @@ struct Stage {
 }
 
 impl Stage {
+    fn new(client: Client, meter: Arc<Meter>) -> Self {
+        Self { client, meter, news: Arc::default() }
+    }
+
     async fn start(&self) -> Result<Engine> {
         Engine::on(self.client.store().clone())
             .machine(Shop { meter: self.meter.clone(), news: self.news.clone() })
@@ -121,8 +151,8 @@ impl Stage {
     }
 
     /// Shows picture after picture until someone asks to stop, or nobody reads any more.
-    async fn show(&self, view: View, args: &Args, stop: &mut Stop) -> Result<()> {
-        let mut picture = Picture::new(args.db.clone());
+    async fn show(&self, view: View, db: &Path, args: &Args, stop: &mut Stop) -> Result<()> {
+        let mut picture = Picture::new(db.to_owned());
         let time_is_up = time_is_up(args.seconds);
         tokio::pin!(time_is_up);
         let mut frames = tokio::time::interval(view.every());

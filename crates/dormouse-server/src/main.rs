@@ -1,44 +1,56 @@
-//! The `dormouse` binary.
+//! The `dormouse` binary: the command line over any database, and a shop to play with.
 
 mod bench;
 mod demo;
-mod migrate;
+mod dev;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
+use dormouse_server::cli::{self, Failure, Globals};
 
 /// Durable state machines that sleep until something happens.
 #[derive(Parser)]
-#[command(name = "dormouse", version)]
+#[command(name = "dormouse", version, after_help = cli::EXIT_CODES)]
 struct Cli {
+    #[command(flatten)]
+    globals: Globals,
     #[command(subcommand)]
     command: Option<Command>,
 }
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Run an order shop to watch, interrupt and start again (this is what no command does).
+    /// Serve the HTTP API over an order shop that runs: the place to start
+    Dev(dev::Args),
+    /// Run the order shop in a terminal, to watch, interrupt and start again (this is what no command does)
     Demo(demo::Args),
-    /// Measure a store on this machine.
+    /// Measure a store on this machine: files, or with --db postgres://… new databases on that server
     Bench(bench::Args),
-    /// Bring a database's schema up to date.
-    Migrate(migrate::Args),
+    #[command(flatten)]
+    Any(cli::Command),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let command = Cli::parse().command.unwrap_or_else(|| Command::Demo(demo::Args::parse_from(["dormouse"])));
+    let Cli { globals, command } = Cli::parse();
+    let command = command.unwrap_or_else(|| Command::Demo(demo::Args::parse_from(["dormouse"])));
+    let done = |()| ExitCode::SUCCESS;
     let ended = match command {
-        Command::Demo(args) => demo::run(args).await,
-        Command::Bench(args) => bench::run(args).await,
-        Command::Migrate(args) => migrate::run(args).await,
-    };
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
+        Command::Dev(args) => dev::run(&globals, args).await.map(done),
+        Command::Demo(args) => {
+            let db = globals.db_path().ok_or("the demo plays on a file: use `dev` for a PostgreSQL database");
+            match db {
+                Ok(db) => demo::run(db, args).await.map(done).map_err(Failure::from),
+                Err(refusal) => Err(refusal.into()),
+            }
         }
-    }
+        Command::Bench(args) => {
+            bench::run(globals.json, globals.postgres_url(), args).await.map(done).map_err(Failure::from)
+        }
+        // The plain binary has no machines: it serves any database, and leaves the work to the program it belongs to.
+        Command::Any(command) => cli::run(&globals, command, Arc::new(|engine| engine), Cli::command).await,
+    };
+    cli::finish(ended, globals.json)
 }

@@ -49,7 +49,7 @@ fn a_file_that_is_not_ours_is_refused_and_left_alone() {
     let text = "Dear Sir or Madam, ".repeat(100);
     std::fs::write(&letter, &text).expect("a letter");
     let output = command(&letter, &[]).output().expect("a run");
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(6));
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.starts_with("error: ") && error.contains("is not a dormouse database"), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");

@@ -45,7 +45,7 @@ impl Client {
         Self { store, registry, namespace: DEFAULT_NAMESPACE.into(), limits, history }
     }
 
-    /// The same client in another namespace: what it starts is there, and keys are looked up there.
+    /// The same client in another namespace: what it starts is there, and it finds what is there, by id or key.
     pub fn in_namespace(&self, namespace: &str) -> Result<Self> {
         check_name("namespace", namespace)?;
         Ok(Self { namespace: namespace.into(), ..self.clone() })
@@ -59,6 +59,11 @@ impl Client {
     /// The store it works on.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// The machines it knows: those of the engine it comes from.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     /// Passes on what a write made possible, and gives its answer.

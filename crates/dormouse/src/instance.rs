@@ -13,7 +13,8 @@ use crate::{Error, History, Job, JobMachine, JobState, Json, Machine, NewSignal,
 /// The namespace of everything that names none.
 pub const DEFAULT_NAMESPACE: &str = "default";
 
-/// An instance's id: unique in the database, across namespaces, and never reused.
+/// An instance's id: unique in the database, across namespaces, and never reused. Only a client in the instance's
+/// namespace finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InstanceId(pub i64);

@@ -99,4 +99,10 @@ mod guide {
     mod your_own_transaction {}
     #[doc = include_str!("../../../docs/guide/from-sql.md")]
     mod from_sql {}
+    #[doc = include_str!("../../../docs/guide/cli.md")]
+    mod cli {}
+    #[doc = include_str!("../../../docs/guide/http-api.md")]
+    mod http_api {}
+    #[doc = include_str!("../../../docs/guide/security.md")]
+    mod security {}
 }

@@ -127,7 +127,7 @@ pub struct InboxSignal {
     pub at: Timestamp,
 }
 
-/// Whom a verb addresses: an instance's id, or its key in the caller's namespace.
+/// Whom a verb addresses, in the caller's namespace: an instance's id, or its key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// By id.

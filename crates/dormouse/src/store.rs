@@ -7,6 +7,7 @@
 pub mod postgres;
 pub mod sqlite;
 
+mod access;
 mod query;
 mod rider;
 
@@ -19,6 +20,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use self::access::{
+    AWAITING_MAX, About, Admission, Answer, ApiKey, Audit, AuditFilter, Awaited, Backlog, Change, Changes,
+    NewApiKey, NewAudit, QueueDepth, Repeatable, Scope,
+};
 pub use self::query::{Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
 pub use self::rider::Rider;
 use crate::poke::Hub;
@@ -31,6 +36,9 @@ use crate::{
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// Where instances, signals and history live.
+///
+/// A verb that takes a namespace and a [`Target`] finds only what is in that namespace: an id of another one is
+/// as unknown as an id that never was. Verbs that take a bare id are the engine's, which serves many.
 pub trait Store: Send + Sync + 'static {
     /// The in-process end of this store's pokes.
     fn hub(&self) -> &Hub;
@@ -121,6 +129,45 @@ pub trait Store: Send + Sync + 'static {
 
     /// Counts, queues and workers.
     fn stats(&self) -> Reply<'_, Stats>;
+
+    // What a server needs beside: the overview, those who watch, API keys, the audit log, kept answers.
+
+    /// What store this is, and whether it answers.
+    fn about(&self) -> Reply<'_, About>;
+
+    /// What is runnable and what is awaited, with ages: of one namespace or of all.
+    fn backlog(&self, namespace: Option<String>) -> Reply<'_, Backlog>;
+
+    /// Looks at up to `rows_max` transitions after a position, in the order of their commits, and tells those of
+    /// one namespace or of all. Without a position, tells where the end is. Instances without a history tell nothing.
+    fn changes(&self, namespace: Option<String>, after: Option<i64>, rows_max: usize) -> Reply<'_, Changes>;
+
+    /// Stores an API key.
+    fn add_api_key(&self, new: NewApiKey) -> Reply<'_, ApiKey>;
+
+    /// An API key by its public part, live or not.
+    fn api_key(&self, id: String) -> Reply<'_, Option<ApiKey>>;
+
+    /// The API keys of one namespace or of all, oldest first.
+    fn api_keys(&self, namespace: Option<String>) -> Reply<'_, Vec<ApiKey>>;
+
+    /// Revokes an API key of one namespace or of any; `None` if there is no such key.
+    fn revoke_api_key(&self, namespace: Option<String>, id: String) -> Reply<'_, Option<ApiKey>>;
+
+    /// Appends to the audit log.
+    fn record_audit(&self, entries: Vec<NewAudit>) -> Reply<'_, ()>;
+
+    /// Entries of the audit log, newest first.
+    fn audit(&self, filter: AuditFilter) -> Reply<'_, Vec<Audit>>;
+
+    /// Asks whether a repeatable request was sent before, and if not, notes that it is under way.
+    fn admit(&self, request: Repeatable) -> Reply<'_, Admission>;
+
+    /// Keeps the answer of an admitted request; without one, forgets that it was under way.
+    fn answer(&self, namespace: String, key: String, answer: Option<Answer>) -> Reply<'_, ()>;
+
+    /// Removes up to `rows_max` each of kept answers and entries of the audit log that are older than this.
+    fn tidy(&self, answers_for: Duration, audit_for: Duration, rows_max: usize) -> Reply<'_, usize>;
 }
 
 /// Opens a store by its address.
@@ -223,7 +270,7 @@ impl Effects {
 /// A signal and whom it is for.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// The namespace in which a key is looked up.
+    /// The namespace in which the target is looked up.
     pub namespace: String,
     /// The instance.
     pub target: Target,
@@ -396,8 +443,10 @@ pub enum Lease {
 }
 
 /// What to remove.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Collect {
+    /// Of this namespace; `None` is every one.
+    pub namespace: Option<String>,
     /// Instances that ended longer ago than this.
     pub ended_for: Option<Duration>,
     /// Events of live instances older than this.

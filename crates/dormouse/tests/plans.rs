@@ -2,7 +2,14 @@
 
 use rusqlite::{Connection, Params, StatementStatus, named_params};
 
-const SCHEMA: &str = include_str!("../src/store/sqlite/migrations/0001_init.sql");
+const SCHEMA: [&str; 3] = [
+    include_str!("../src/store/sqlite/migrations/0001_init.sql"),
+    include_str!("../src/store/sqlite/migrations/0002_access.sql"),
+    include_str!("../src/store/sqlite/migrations/0003_counts.sql"),
+];
+const BACKLOG_AWAITING: &str = include_str!("../src/store/sqlite/backlog_awaiting.sql");
+const BACKLOG_NAMES: &str = include_str!("../src/store/sqlite/backlog_names.sql");
+const BACKLOG_OLDEST: &str = include_str!("../src/store/sqlite/backlog_oldest.sql");
 const CLAIM: &str = include_str!("../src/store/sqlite/claim.sql");
 const CLAIM_NAMESPACE: &str = include_str!("../src/store/sqlite/claim_namespace.sql");
 const CLAIM_TAKE: &str = include_str!("../src/store/sqlite/claim_take.sql");
@@ -18,6 +25,7 @@ const KEY_HOLDER: &str = include_str!("../src/store/sqlite/key_holder.sql");
 const LANE_HOLDER: &str = include_str!("../src/store/sqlite/lane_holder.sql");
 const LANE_NEXT: &str = include_str!("../src/store/sqlite/lane_next.sql");
 const LIST_AWAITING: &str = include_str!("../src/store/sqlite/list_awaiting.sql");
+const LIST_FAILED: &str = include_str!("../src/store/sqlite/list_failed.sql");
 const REAP: &str = include_str!("../src/store/sqlite/reap.sql");
 
 /// Rows of each kind that cannot run now.
@@ -27,6 +35,9 @@ const CROWD: u32 = 100_000;
 fn every_hot_statement_uses_its_index_and_neither_scans_nor_sorts() {
     let conn = database();
     for (sql, index) in [
+        (BACKLOG_AWAITING, "instances_awaiting"),
+        (BACKLOG_NAMES, "instances_awaiting"),
+        (BACKLOG_OLDEST, "instances_claim"),
         (CLAIM, "instances_claim"),
         (CLAIM_NAMESPACE, "instances_claim"),
         (CLAIM_CHILDREN, "instances_parent"),
@@ -35,6 +46,7 @@ fn every_hot_statement_uses_its_index_and_neither_scans_nor_sorts() {
         (DUE_NEXT, "instances_due"),
         (INBOX, "signals_inbox"),
         (KEY_HOLDER, "instances_key_guard"),
+        (LIST_FAILED, "instances_failed"),
         (LANE_HOLDER, "instances_lane"),
         (LANE_NEXT, "instances_lane"),
     ] {
@@ -129,7 +141,7 @@ fn a_crowd_costs_the_clock_the_reaper_and_the_lanes_nothing() {
     costs_the_same(&empty, &crowded, LANE_NEXT, ("default", "quiet"));
     costs_the_same(&empty, &crowded, LANE_HOLDER, ("default", "quiet", 0));
     costs_the_same(&empty, &crowded, REAP, (10, 1));
-    costs_the_same(&empty, &crowded, COLLECT, (10, 1));
+    costs_the_same(&empty, &crowded, COLLECT, (10, 1, None::<String>));
 }
 
 #[test]
@@ -147,7 +159,7 @@ fn a_long_line_behind_one_lane_costs_neither_the_lane_nor_a_claim() {
 
 fn database() -> Connection {
     let conn = Connection::open_in_memory().expect("a database in memory");
-    conn.execute_batch(SCHEMA).expect("the schema");
+    SCHEMA.iter().for_each(|migration| conn.execute_batch(migration).expect("the schema"));
     conn
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use database::Database;
 use dormouse::prelude::*;
+use dormouse::store::Store;
 use dormouse::store::postgres::PostgresStore;
 use dormouse::{Client, Engine, Error, Inserted, Json, NewSignal, Status};
 use sqlx::{Connection, PgConnection, Row};
@@ -383,4 +384,58 @@ async fn a_closure_for_the_commit_is_refused_with_what_to_do_instead() {
     let ended = engine.client().wait_end(id, SOON).await.expect("it ends");
     assert!(ended.last_error.is_some_and(|error| error.contains("cx.transaction")));
     engine.shutdown().await;
+}
+
+/// What is under way when the feed is read has its place before what was written after it, and is not passed.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_feed_waits_for_a_transaction_that_is_under_way() {
+    let world = World::new().await;
+    let client = world.client();
+    let start = world.store.changes(None, None, 0).await.expect("a read").next;
+    let mut conn = world.connect().await;
+    let mut tx = conn.begin().await.expect("a transaction");
+    let early = client.start_in(&mut tx, sale(1)).await.expect("a start");
+    let between = world.store.changes(None, None, 0).await.expect("a read").next;
+    let late = client.start_many([sale(2)]).await.expect("a start")[0].id();
+    let told = world.store.changes(None, Some(start), 10).await.expect("a read");
+    assert_eq!((told.changes.len(), told.next), (0, start), "{told:?}");
+    tx.commit().await.expect("a commit");
+    for position in [start, between] {
+        let mut told = Vec::new();
+        while told.len() < 2 {
+            let read = world.store.changes(None, Some(position), 10).await.expect("a read");
+            told = read.changes.into_iter().map(|change| change.instance).collect();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(told, [early, late]);
+    }
+}
+
+/// What was moved is added up now and then, and the sums stay as they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_are_folded_when_they_take_room() {
+    let world = World::new().await;
+    world.client().start_many([sale(1), sale(2)]).await.expect("a start");
+    world
+        .execute(
+            "insert into dormouse.counts
+            select 'default', 'default', 'till', step, 'runnable', by
+            from generate_series(1, 10000) n, (values ('Open', 1), ('Open', -1), ('Book', 1)) moved (step, by)",
+        )
+        .await;
+    let counts = async || {
+        let stats = world.store.stats().await.expect("a read").instances;
+        let mut counts: Vec<_> = stats.into_iter().map(|count| (count.step, count.count)).collect();
+        counts.sort_unstable();
+        counts
+    };
+    let expected = [("Book".to_owned(), 10_000), ("Open".to_owned(), 2)];
+    assert_eq!(counts().await, expected);
+    let rows = "select count(*) from dormouse.counts";
+    assert_eq!(world.one::<i64>(rows).await, 30_001);
+    world.store.reap(10).await.expect("a sweep");
+    assert_eq!(counts().await, expected);
+    assert_eq!(world.one::<i64>(rows).await, 2);
+    world.store.reap(10).await.expect("a sweep");
+    assert_eq!(counts().await, expected, "and there is nothing to fold in what is folded");
 }

@@ -87,6 +87,10 @@ impl Machine for Shop {
             Order::Ship(basket) => self.ship(&basket, cx),
         }
     }
+
+    fn accepts() -> Vec<dormouse::Accepts> {
+        vec![PAYMENT.into(), APPROVAL.into()]
+    }
 }
 
 impl Shop {

@@ -13,6 +13,9 @@ use crate::{
     At, Error, Event, EventKind, InstanceId, Json, Machine, NewInstance, NewSignal, Result, Target, When,
 };
 
+/// Instances removed in one write.
+const COLLECT_ROWS_MAX: usize = 256;
+
 impl Client {
     /// Cancels an instance: at once, or when its running step ends. Its live children go with it, unless
     /// their spawn chose otherwise.
@@ -83,15 +86,20 @@ impl Client {
         self.start_one(change(new)).await
     }
 
-    /// Removes instances that ended longer ago than `ended_for`, in bounded batches.
+    /// Removes instances of this client's namespace that ended longer ago than `ended_for`, in bounded batches.
     pub async fn collect(&self, ended_for: Duration) -> Result<Collected> {
+        let batch = Collect {
+            namespace: Some(self.namespace.to_string()),
+            ended_for: Some(ended_for),
+            events_for: None,
+            events_after: 0,
+            rows_max: COLLECT_ROWS_MAX,
+        };
         let mut total = Collected::default();
         loop {
-            let batch =
-                Collect { ended_for: Some(ended_for), events_for: None, events_after: 0, rows_max: 256 };
-            let collected = self.store.collect(batch).await?;
+            let collected = self.store.collect(batch.clone()).await?;
             total.instances += collected.instances;
-            if collected.instances < batch.rows_max {
+            if collected.instances < COLLECT_ROWS_MAX {
                 return Ok(total);
             }
         }

@@ -15,13 +15,14 @@ pub(super) async fn run(shared: Arc<Shared>) {
         return std::future::pending().await;
     }
     let mut collect = Collect {
+        namespace: None,
         ended_for: retention.ended,
         events_for: retention.events,
         events_after: 0,
         rows_max: COLLECT_ROWS_MAX,
     };
     loop {
-        match shared.store.collect(collect).await {
+        match shared.store.collect(collect.clone()).await {
             Ok(collected) => {
                 let gone = (collected.instances + collected.events) as u64;
                 metrics::counter!("dormouse_collected_total").increment(gone);

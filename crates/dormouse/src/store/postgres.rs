@@ -4,7 +4,10 @@
 //! stays open while we wait for anything. The functions are beside this file, one for each verb; what must hold
 //! between rows is kept in one place, `apply.sql`.
 
+mod access;
+mod backlog;
 mod bench;
+mod changes;
 mod claim;
 mod collect;
 mod commit;
@@ -47,8 +50,9 @@ use self::types::Columns;
 pub(crate) use self::within::{deliver_in, insert_in, machine_in};
 use crate::poke::Hub;
 use crate::store::{
-    Brake, Cancel, Claim, Claimed, Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease,
-    NewWorker, Page, Receipt, Reply, Rider, Situation, Stats, Store, Written,
+    About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim, Claimed,
+    Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit, NewWorker, Page,
+    Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Written,
 };
 use crate::{
     At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
@@ -237,5 +241,53 @@ impl Store for PostgresStore {
 
     fn stats(&self) -> Reply<'_, Stats> {
         Box::pin(query::stats(&self.db))
+    }
+
+    fn about(&self) -> Reply<'_, About> {
+        Box::pin(access::about(&self.db))
+    }
+
+    fn backlog(&self, namespace: Option<String>) -> Reply<'_, Backlog> {
+        Box::pin(async move { backlog::backlog(&self.db, namespace.as_deref()).await })
+    }
+
+    fn changes(&self, namespace: Option<String>, after: Option<i64>, rows_max: usize) -> Reply<'_, Changes> {
+        Box::pin(async move { changes::changes(&self.db, namespace.as_deref(), after, rows_max).await })
+    }
+
+    fn add_api_key(&self, new: NewApiKey) -> Reply<'_, ApiKey> {
+        Box::pin(async move { access::add_api_key(&self.db, &new).await })
+    }
+
+    fn api_key(&self, id: String) -> Reply<'_, Option<ApiKey>> {
+        Box::pin(async move { Ok(access::api_keys(&self.db, None, Some(&id)).await?.pop()) })
+    }
+
+    fn api_keys(&self, namespace: Option<String>) -> Reply<'_, Vec<ApiKey>> {
+        Box::pin(async move { access::api_keys(&self.db, namespace.as_deref(), None).await })
+    }
+
+    fn revoke_api_key(&self, namespace: Option<String>, id: String) -> Reply<'_, Option<ApiKey>> {
+        Box::pin(async move { access::revoke_api_key(&self.db, namespace.as_deref(), &id).await })
+    }
+
+    fn record_audit(&self, entries: Vec<NewAudit>) -> Reply<'_, ()> {
+        Box::pin(async move { access::record_audit(&self.db, &entries).await })
+    }
+
+    fn audit(&self, filter: AuditFilter) -> Reply<'_, Vec<Audit>> {
+        Box::pin(async move { access::audit(&self.db, &filter).await })
+    }
+
+    fn admit(&self, request: Repeatable) -> Reply<'_, Admission> {
+        Box::pin(async move { access::admit(&self.db, &request).await })
+    }
+
+    fn answer(&self, namespace: String, key: String, answer: Option<Answer>) -> Reply<'_, ()> {
+        Box::pin(async move { access::answer(&self.db, &namespace, &key, answer.as_ref()).await })
+    }
+
+    fn tidy(&self, answers_for: Duration, audit_for: Duration, rows_max: usize) -> Reply<'_, usize> {
+        Box::pin(access::tidy(&self.db, answers_for, audit_for, rows_max))
     }
 }

@@ -4,9 +4,13 @@
 //! transaction and answers all of it after one fsync. Because it is alone, a verb may load a row,
 //! decide, and save it: `BEGIN IMMEDIATE` keeps other processes out for that long.
 
+mod access;
+mod backlog;
+mod changes;
 mod claim;
 mod collect;
 mod commit;
+mod counts;
 mod deliver;
 mod due;
 mod fault;
@@ -36,8 +40,9 @@ use self::tx::Tx;
 use self::writer::{Sync, Writer};
 use crate::poke::Hub;
 use crate::store::{
-    Brake, Cancel, Claim, Claimed, Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease,
-    NewWorker, Page, Receipt, Reply, Rider, Situation, Stats, Store, Written,
+    About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim, Claimed,
+    Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit, NewWorker, Page,
+    Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Written,
 };
 use crate::{
     At, Clock, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
@@ -48,6 +53,7 @@ use crate::{
 pub struct SqliteStore {
     hub: Hub,
     clock: Arc<dyn Clock>,
+    schema_found: i64,
     // Dropped before the writer: whoever closes last folds the log into the file.
     readers: Option<Readers>,
     writer: Writer,
@@ -62,19 +68,20 @@ impl SqliteStore {
     /// Opens a file with a clock of the caller's.
     pub async fn open_with_clock(path: impl Into<std::path::PathBuf>, clock: Arc<dyn Clock>) -> Result<Self> {
         let path = path.into();
-        let conn = blocking({
+        let (conn, schema_found) = blocking({
             let path = path.clone();
             move || open::file(&path)
         })
         .await?;
         let writer = Writer::start(conn, clock.clone())?;
-        Ok(Self { hub: Hub::default(), clock, writer, readers: Some(Readers::new(path)) })
+        Ok(Self { hub: Hub::default(), clock, schema_found, writer, readers: Some(Readers::new(path)) })
     }
 
     /// A database in memory, gone when dropped: for tests.
     pub fn in_memory(clock: Arc<dyn Clock>) -> Result<Self> {
-        let writer = Writer::start(open::memory()?, clock.clone())?;
-        Ok(Self { hub: Hub::default(), clock, writer, readers: None })
+        let (conn, schema_found) = open::memory()?;
+        let writer = Writer::start(conn, clock.clone())?;
+        Ok(Self { hub: Hub::default(), clock, schema_found, writer, readers: None })
     }
 
     /// How many fsyncs the writer has caused: one for each group commit, two for each checkpoint.
@@ -106,7 +113,7 @@ impl SqliteStore {
     ) -> Reply<'_, T> {
         match &self.readers {
             Some(readers) => Box::pin(readers.read(query)),
-            None => quiet(self.sweep(move |tx| query(tx.conn()))),
+            None => quiet(Box::pin(self.writer.write(Sync::Never, move |tx| query(tx.conn())))),
         }
     }
 }
@@ -185,7 +192,7 @@ impl Store for SqliteStore {
     }
 
     fn collect(&self, collect: Collect) -> Reply<'_, Collected> {
-        quiet(self.sweep(move |tx| collect::collect(tx, collect)))
+        quiet(self.sweep(move |tx| collect::collect(tx, &collect)))
     }
 
     fn cancel(&self, namespace: String, target: Target) -> Reply<'_, Written<Cancel>> {
@@ -227,6 +234,60 @@ impl Store for SqliteStore {
 
     fn stats(&self) -> Reply<'_, Stats> {
         self.read(query::stats)
+    }
+
+    fn about(&self) -> Reply<'_, About> {
+        let (now, schema_found) = (self.clock.now(), self.schema_found);
+        self.read(move |conn| {
+            let version = rusqlite::version().to_owned();
+            Ok(About { store: "sqlite", version, schema: open::schema_version(conn)?, schema_found, now })
+        })
+    }
+
+    fn backlog(&self, namespace: Option<String>) -> Reply<'_, Backlog> {
+        self.read(move |conn| backlog::backlog(conn, namespace.as_deref()))
+    }
+
+    fn changes(&self, namespace: Option<String>, after: Option<i64>, rows_max: usize) -> Reply<'_, Changes> {
+        self.read(move |conn| changes::changes(conn, namespace.as_deref(), after, rows_max))
+    }
+
+    fn add_api_key(&self, new: NewApiKey) -> Reply<'_, ApiKey> {
+        quiet(self.write(move |tx| access::add_api_key(tx, &new)))
+    }
+
+    fn api_key(&self, id: String) -> Reply<'_, Option<ApiKey>> {
+        let now = self.clock.now();
+        self.read(move |conn| access::api_key(conn, &id, now))
+    }
+
+    fn api_keys(&self, namespace: Option<String>) -> Reply<'_, Vec<ApiKey>> {
+        let now = self.clock.now();
+        self.read(move |conn| access::api_keys(conn, namespace.as_deref(), now))
+    }
+
+    fn revoke_api_key(&self, namespace: Option<String>, id: String) -> Reply<'_, Option<ApiKey>> {
+        quiet(self.write(move |tx| access::revoke_api_key(tx, namespace.as_deref(), &id)))
+    }
+
+    fn record_audit(&self, entries: Vec<NewAudit>) -> Reply<'_, ()> {
+        quiet(self.write(move |tx| entries.iter().try_for_each(|entry| access::record_audit(tx, entry))))
+    }
+
+    fn audit(&self, filter: AuditFilter) -> Reply<'_, Vec<Audit>> {
+        self.read(move |conn| access::audit(conn, &filter))
+    }
+
+    fn admit(&self, request: Repeatable) -> Reply<'_, Admission> {
+        quiet(self.write(move |tx| access::admit(tx, &request)))
+    }
+
+    fn answer(&self, namespace: String, key: String, answer: Option<Answer>) -> Reply<'_, ()> {
+        quiet(self.write(move |tx| access::answer(tx, &namespace, &key, answer.as_ref())))
+    }
+
+    fn tidy(&self, answers_for: Duration, audit_for: Duration, rows_max: usize) -> Reply<'_, usize> {
+        quiet(self.sweep(move |tx| access::tidy(tx, answers_for, audit_for, rows_max)))
     }
 }
 

@@ -219,7 +219,9 @@ async fn serving(kit: &Kit, queue: &str, machine: &str, version: u32) {
 }
 
 async fn says(kit: &Kit, id: InstanceId, told: &str) {
-    let explained = kit.client().explain(id).await.expect("an instance");
-    let key = kit.get(id).await.key.map(|key| format!(" {key:?}")).unwrap_or_default();
+    let instance = kit.get(id).await;
+    let client = kit.client().in_namespace(&instance.namespace).expect("a good name");
+    let explained = client.explain(id).await.expect("an instance");
+    let key = instance.key.map(|key| format!(" {key:?}")).unwrap_or_default();
     assert_eq!(explained, format!("instance {id}{key} (m at \"start\"): {told}"));
 }

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse::store::{
-    Brake, Cancel, Claim, Claimed, Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease,
-    NewWorker, Page, Receipt, Reply, Rider, Situation, Stats, Store, Written,
+    About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim, Claimed,
+    Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit, NewWorker, Page,
+    Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Written,
 };
 use dormouse::{
     At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, NewInstance,
@@ -148,5 +149,17 @@ impl Store for Faulty {
         inbox(id: InstanceId) -> Vec<InboxSignal>;
         situation(namespace: String, target: Target) -> Option<Situation>;
         stats() -> Stats;
+        about() -> About;
+        backlog(namespace: Option<String>) -> Backlog;
+        changes(namespace: Option<String>, after: Option<i64>, rows_max: usize) -> Changes;
+        add_api_key(new: NewApiKey) -> ApiKey;
+        api_key(id: String) -> Option<ApiKey>;
+        api_keys(namespace: Option<String>) -> Vec<ApiKey>;
+        revoke_api_key(namespace: Option<String>, id: String) -> Option<ApiKey>;
+        record_audit(entries: Vec<NewAudit>) -> ();
+        audit(filter: AuditFilter) -> Vec<Audit>;
+        admit(request: Repeatable) -> Admission;
+        answer(namespace: String, key: String, answer: Option<Answer>) -> ();
+        tidy(answers_for: Duration, audit_for: Duration, rows_max: usize) -> usize;
     }
 }

@@ -305,7 +305,13 @@ async fn ended_instances_go_in_bounded_batches(kit: Kit) {
     let ends = kit.claim(worker, 300).await.iter().map(|row| commit(row, done())).collect();
     kit.commit_many(worker, ends).await;
     kit.advance(Duration::from_secs(60));
-    let batch = Collect { ended_for: Some(Duration::ZERO), events_for: None, events_after: 0, rows_max: 10 };
+    let batch = Collect {
+        namespace: None,
+        ended_for: Some(Duration::ZERO),
+        events_for: None,
+        events_after: 0,
+        rows_max: 10,
+    };
     assert_eq!(kit.store.collect(batch).await.expect("a batch").instances, 10);
     assert_eq!(kit.client().collect(Duration::ZERO).await.expect("a collection").instances, 290);
     assert!(kit.list(Filter::default()).await.is_empty());
@@ -430,6 +436,7 @@ async fn end_with(kit: &Kit, worker: WorkerId, end: Transition) -> InstanceId {
 }
 
 async fn collect_events(kit: &Kit, older_than: Duration, events_after: i64, rows_max: usize) -> Collected {
-    let collect = Collect { ended_for: None, events_for: Some(older_than), events_after, rows_max };
+    let collect =
+        Collect { namespace: None, ended_for: None, events_for: Some(older_than), events_after, rows_max };
     kit.store.collect(collect).await.expect("a collection")
 }

@@ -30,7 +30,8 @@ suite![
     a_key_means_a_live_instance_before_a_newer_one_that_ended,
     a_key_means_the_newest_that_had_it_when_all_have_ended,
     a_list_heeds_every_condition_of_its_filter,
-    keys_are_per_namespace_and_ids_are_global,
+    keys_are_per_namespace,
+    an_id_of_another_namespace_is_as_unknown_as_one_that_never_was,
     lanes_and_queues_are_per_namespace,
     a_worker_claims_only_from_the_namespaces_it_serves,
     a_namespace_named_twice_is_claimed_from_once,
@@ -350,7 +351,7 @@ async fn a_list_heeds_every_condition_of_its_filter(kit: Kit) {
     assert_eq!(keys(Filter { parent: Some(parent), ..of_key }).await, ["a2", "a1"]);
 }
 
-async fn keys_are_per_namespace_and_ids_are_global(kit: Kit) {
+async fn keys_are_per_namespace(kit: Kit) {
     let [a, b] = ["a", "b"].map(|name| kit.client().in_namespace(name).expect("a good name"));
     let in_a = a.start_many([m().key("k")]).await.expect("a start")[0].id();
     let in_b = b.start_many([m().key("k")]).await.expect("a start")[0].id();
@@ -360,7 +361,35 @@ async fn keys_are_per_namespace_and_ids_are_global(kit: Kit) {
     b.cancel("k").await.expect("a live target");
     assert_eq!((kit.status(in_a).await, kit.status(in_b).await), (Status::Runnable, Status::Cancelled));
     assert!(kit.client().get("k").await.expect("a read").is_none(), "and in none of the default's");
-    assert_eq!(b.get(in_a).await.expect("a read").expect("an id is global").namespace, "a");
+}
+
+async fn an_id_of_another_namespace_is_as_unknown_as_one_that_never_was(kit: Kit) {
+    let [a, b] = ["a", "b"].map(|name| kit.client().in_namespace(name).expect("a good name"));
+    let theirs = a.start_many([m()]).await.expect("a start")[0].id();
+    let before = kit.get(theirs).await;
+    let never = InstanceId(i64::MAX);
+    for id in [theirs, never] {
+        assert_eq!(b.get(id).await.expect("a read"), None);
+        let told = |error: Error| error.to_string().replace(&id.to_string(), "ID");
+        let unknown = "there is no instance ID";
+        assert_eq!(b.history(id).await.map_err(told), Err(unknown.to_owned()));
+        assert_eq!(b.inbox(id).await.map_err(told), Err(unknown.to_owned()));
+        assert_eq!(b.explain(id).await.map_err(told), Err(unknown.to_owned()));
+        assert_eq!(b.waiting(id).await.map_err(told), Err(unknown.to_owned()));
+        assert_eq!(b.cancel(id).await.map_err(told), Err(unknown.to_owned()));
+        assert_eq!(b.retry(id).await.map_err(told), Err(unknown.to_owned()));
+        assert_eq!(b.pause(id).await.map_err(told), Err(unknown.to_owned()));
+        assert_eq!(b.resume(id).await.map_err(told), Err(unknown.to_owned()));
+        assert_eq!(b.fork(id, 1, |new| new).await.map_err(told), Err(unknown.to_owned()));
+        assert_eq!(b.wait_end(id, SOON).await.map_err(told), Err(unknown.to_owned()));
+        let sent = b.signal_raw(id, signal("s")).await.map_err(told);
+        assert_eq!(sent, Err("no live instance ID to signal: it is unknown or has ended".to_owned()));
+        let sent = b.signal_many([(id.into(), signal("s"))]).await.expect("answers");
+        assert_eq!(sent, [Delivered::NoTarget]);
+        let children = Filter { parent: Some(id), ..Filter::default() };
+        assert!(b.list(children).await.expect("a read").instances.is_empty());
+    }
+    assert_eq!(kit.get(theirs).await, before, "and nothing of it was touched");
 }
 
 async fn lanes_and_queues_are_per_namespace(kit: Kit) {

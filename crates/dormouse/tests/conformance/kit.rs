@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dormouse::store::sqlite::SqliteStore;
 use dormouse::store::{
-    Claim, Claimed, Commit, Delivery, Filter, Hold, Namespaces, NewWorker, Receipt, Stats, Store,
+    Change, Claim, Claimed, Commit, Delivery, Filter, Hold, Namespaces, NewWorker, Receipt, Stats, Store,
 };
 use dormouse::{
     At, Client, Clock, Context, Delivered, DynMachine, Engine, EngineBuilder, Event, EventKind, Fault,
@@ -178,8 +178,11 @@ impl Kit {
 
     // Looking.
 
+    /// An instance of whatever namespace: the newest that is no newer than itself.
     pub async fn get(&self, id: InstanceId) -> Instance {
-        self.client().get(id).await.expect("a read").expect("the instance is there")
+        let filter = Filter { after: Some(InstanceId(id.0 + 1)), limit: 1, ..Filter::default() };
+        let found = self.store.list(filter).await.expect("a read").instances.pop();
+        found.filter(|instance| instance.id == id).expect("the instance is there")
     }
 
     pub async fn status(&self, id: InstanceId) -> Status {
@@ -187,7 +190,7 @@ impl Kit {
     }
 
     pub async fn history(&self, id: InstanceId) -> Vec<Event> {
-        self.client().history(id).await.expect("a read")
+        self.store.history(id, 0, 10_000).await.expect("a read")
     }
 
     /// The kinds of an instance's events, in order; checks that their numbers have no gap.
@@ -206,6 +209,29 @@ impl Kit {
 
     pub async fn stats(&self) -> Stats {
         self.store.stats().await.expect("a read")
+    }
+
+    /// Where the feed of changes ends.
+    pub async fn feed_end(&self) -> i64 {
+        self.store.changes(None, None, 0).await.expect("a read").next
+    }
+
+    /// What the feed tells after a position, once that is this much: where many write, nothing is told that a
+    /// transaction under way, of whatever database of the server, could still come before.
+    pub async fn feed(&self, after: i64, changes: usize) -> Vec<Change> {
+        let deadline = tokio::time::Instant::now() + SOON;
+        let (mut told, mut position) = (Vec::new(), after);
+        loop {
+            let read = self.store.changes(None, Some(position), 7).await.expect("a read");
+            told.extend(read.changes);
+            position = read.next;
+            if !read.more {
+                if told.len() >= changes || tokio::time::Instant::now() > deadline {
+                    return told;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
     }
 
     /// Waits until an instance of a running engine is in a status.

@@ -43,6 +43,7 @@ macro_rules! suite {
     };
 }
 
+mod access;
 mod children;
 mod claims;
 mod explain;

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use dormouse::prelude::*;
 use dormouse::store::postgres::PostgresStore;
-use dormouse::store::{Cancel, Filter};
+use dormouse::store::{
+    Admission, AuditFilter, Cancel, Collect, Filter, NewApiKey, NewAudit, Repeatable, Scope,
+};
 use dormouse::{Client, Engine, Status};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -90,6 +92,62 @@ pub async fn everything(client: &Client) {
     let ended = client.list(Filter { status: Some(Status::Done), limit: 100, ..Filter::default() }).await;
     assert_eq!(ended.expect("a list").instances.len(), 55);
     assert_eq!(client.stats().await.expect("counts").workers.len(), 1);
+    serve(client).await;
+}
+
+/// What a server does beside.
+async fn serve(client: &Client) {
+    let store = client.store();
+    let new = NewApiKey {
+        id: format!("{:016x}", fastrand::u64(..)),
+        hash: [7; 32],
+        label: "a test".to_owned(),
+        namespace: "default".to_owned(),
+        scope: Scope::Read,
+        expires: None,
+    };
+    let made = store.add_api_key(new).await.expect("an API key");
+    assert_eq!(store.api_key(made.id.clone()).await.expect("a read"), Some(made.clone()));
+    store.revoke_api_key(None, made.id).await.expect("a write").expect("a revoked key");
+    let entry = NewAudit {
+        namespace: "default".to_owned(),
+        who: "a test".to_owned(),
+        what: "instance.cancel".to_owned(),
+        target: None,
+        result: "ok".to_owned(),
+    };
+    store.record_audit(vec![entry]).await.expect("an entry");
+    let request = Repeatable {
+        namespace: "default".to_owned(),
+        key: "again".to_owned(),
+        fingerprint: [1; 32],
+        kept_for: HOUR,
+        given_up_after: HOUR,
+    };
+    assert_eq!(store.admit(request.clone()).await.expect("a write"), Admission::New);
+    assert_eq!(store.admit(request).await.expect("a write"), Admission::UnderWay);
+    store.answer("default".to_owned(), "again".to_owned(), None).await.expect("a write");
+    store.tidy(HOUR, HOUR, 10).await.expect("a sweep");
+    let all = Collect {
+        namespace: Some("default".to_owned()),
+        ended_for: Some(HOUR),
+        events_for: Some(HOUR),
+        events_after: 0,
+        rows_max: 10,
+    };
+    store.collect(all).await.expect("a sweep");
+    look(client).await;
+}
+
+/// What a server looks at.
+pub async fn look(client: &Client) {
+    let store = client.store();
+    assert_eq!(store.about().await.expect("a read").store, "postgres");
+    store.backlog(None).await.expect("a read");
+    assert!(!store.changes(None, Some(0), 10).await.expect("a read").changes.is_empty());
+    assert!(!store.api_keys(None).await.expect("a read").is_empty());
+    let audit = store.audit(AuditFilter { limit: 10, ..AuditFilter::default() });
+    assert!(!audit.await.expect("a read").is_empty());
 }
 
 async fn until_waiting(client: &Client, id: dormouse::InstanceId) {

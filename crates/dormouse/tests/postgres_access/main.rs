@@ -10,3 +10,4 @@ mod private;
 mod refusals;
 mod roles;
 mod tls;
+mod upgrade;

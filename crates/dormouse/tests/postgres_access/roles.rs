@@ -6,7 +6,7 @@ use private_postgres::Server;
 use sqlx::error::DatabaseError;
 use sqlx::{AssertSqlSafe, PgConnection};
 
-use crate::journey::{client, engine, everything};
+use crate::journey::{client, engine, everything, look};
 use crate::private::{connect, execute, number, server};
 
 const LOGINS: &str = "
@@ -106,13 +106,16 @@ async fn reads_and_writes_nothing(url: &str) {
     client.inbox(one.id).await.expect("an inbox");
     client.explain(one.id).await.expect("an explanation");
     client.stats().await.expect("counts");
+    look(&client).await;
     client.list(dormouse::store::Filter { limit: 5, ..Default::default() }).await.expect("a list");
     let mut conn = connect(url).await;
-    for table in ["instances", "signals", "history", "workers", "machines", "paused_queues", "schema"] {
+    let tables = ["instances", "signals", "history", "workers", "machines", "paused_queues", "schema"];
+    for table in tables.into_iter().chain(["api_keys", "audit", "answers", "counts"]) {
         refused(&mut conn, &format!("delete from dormouse.{table}")).await;
         refused(&mut conn, &format!("insert into dormouse.{table} default values")).await;
     }
     refused(&mut conn, "update dormouse.instances set state = 'null'").await;
+    refused(&mut conn, "select * from dormouse.answers").await;
     refused(&mut conn, "select nextval('dormouse.instance_ids')").await;
     for verb in ["insert('[]')", "deliver('[]')", "due(1)", "reap(1)", "cancel_one('default', 1, null)"] {
         refused(&mut conn, &format!("select dormouse.{verb}")).await;

@@ -65,6 +65,7 @@ pub async fn audit(database: &Database, facts: &Mutex<Facts>) -> Found {
     pay_all(client).await;
     all_done(client).await;
     let rows = all(client).await;
+    check_counts(client, &rows).await;
     let histories = histories(client, &rows).await;
     let ledger = ledger(database).await;
     let facts = facts.lock().expect("no panic");
@@ -101,6 +102,17 @@ async fn check_signals(client: &Client, signalled: &BTreeMap<String, BTreeSet<St
             assert!(known, "the payment {dedup} of {key} was acknowledged and is lost: {again:?}");
         }
     }
+}
+
+/// Counts that are kept are those of a count by hand, whatever was lost on the way.
+async fn check_counts(client: &Client, rows: &[Instance]) {
+    let mut by_hand: BTreeMap<_, u64> = BTreeMap::new();
+    for row in rows {
+        *by_hand.entry((row.machine.clone(), row.step.clone(), row.status.as_str())).or_default() += 1;
+    }
+    let kept = client.stats().await.expect("the store is healthy again").instances.into_iter();
+    let kept = kept.map(|row| ((row.machine, row.step, row.status.as_str()), row.count)).collect();
+    assert_eq!(by_hand, kept);
 }
 
 /// Orders whose insert was durable but never acknowledged are owed nothing, but must end too.

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use dormouse::store::{Claimed, Collect, Filter, Lease, Receipt, Store};
-use dormouse::{Delivered, Inserted, NewInstance, NewSignal, Target, WorkerId};
+use dormouse::{Delivered, Inserted, NewInstance, NewSignal, Status, Target, WorkerId};
 use private_postgres::Server;
 
 use crate::explain::{self, Plan};
@@ -184,10 +184,20 @@ impl<'a> Tour<'a> {
         let filter =
             Filter { namespace: Some(namespace()), key_prefix: Some(key), limit: 10, ..Filter::default() };
         note(&mut self.notes, self.server, "list_by_key", store.list(filter)).await.expect("a list");
+        let failed = Filter { status: Some(Status::Failed), limit: 10, ..Filter::default() };
+        note(&mut self.notes, self.server, "list_failed", store.list(failed)).await.expect("a list");
         note(&mut self.notes, self.server, "history", store.history(id, 0, 10)).await.expect("a history");
+        let changes = store.changes(None, Some(0), 10);
+        note(&mut self.notes, self.server, "changes", changes).await.expect("what changed");
         let situation = store.situation(namespace(), Target::Id(self.holder.id));
         note(&mut self.notes, self.server, "situation", situation).await.expect("a situation");
-        let collect = Collect { ended_for: Some(LONG), events_for: None, events_after: 0, rows_max: 10 };
+        let collect = Collect {
+            namespace: None,
+            ended_for: Some(LONG),
+            events_for: None,
+            events_after: 0,
+            rows_max: 10,
+        };
         note(&mut self.notes, self.server, "collect", store.collect(collect)).await.expect("a collection");
     }
 }

@@ -1,9 +1,10 @@
 -- Applies changes to rows that the caller has locked, and keeps what must hold between rows: a key has one
--- holder, a lane has one holder, a barrier counts each end once, every transition is an event.
+-- holder, a lane has one holder, a barrier counts each end once, every transition is an event, and counts are kept.
 create or replace function dormouse.apply(p_changes dormouse.change[], p_now timestamptz)
 returns dormouse.effects language plpgsql as $$
 declare
     v_changes dormouse.change[] := p_changes;
+    v_place constant bigint := dormouse.feed_place();
     v_effects dormouse.effects;
     v_queues text[];
     v_wake_at timestamptz;
@@ -18,8 +19,8 @@ begin
     -- Ends take their parents along, who rarely end themselves: the second round is nearly always the last.
     while v_changes is not null loop
         with wanted as (
-            select c.*, o.parent, o.parent_round, o.joined, o.lane, o.namespace, o.queue, o.keeps_history,
-                o.key_scope,
+            select c.*, o.parent, o.parent_round, o.joined, o.lane, o.namespace, o.machine, o.queue,
+                o.keeps_history, o.key_scope, o.status as old_status, o.step as old_step,
                 o.status = 'executing' or (o.status = 'runnable' and not o.blocked and not o.paused) as was_open,
                 c.status in ('done', 'failed', 'cancelled') as ends,
                 -- The default scope never takes a key back, except by a retry, which asks before it comes here. For
@@ -67,11 +68,12 @@ begin
             from decided d where i.id = d.id
             returning i.id, i.seq, i.status, i.version, i.step, i.queue, i.wake_at, i.blocked, i.paused,
                 d.ends or d.rivalry is not null as ended, d.rivalry, d.joined, d.parent, d.parent_round,
-                d.namespace, d.lane, d.was_open, d.keeps_history, d.kind, d.data, d.then_kind, d.then_data,
-                d.state, d.events
+                d.namespace, d.machine, d.lane, d.was_open, d.keeps_history, d.kind, d.data, d.then_kind,
+                d.then_data, d.state, d.events, d.old_status, d.old_step
         ), recorded as (
-            insert into dormouse.history (instance, seq, kind, version, step, at, data, state)
-            select s.id, event.seq, event.kind, s.version, s.step, p_now, event.data, event.state
+            insert into dormouse.history (instance, seq, kind, version, step, at, data, state, id)
+            select s.id, event.seq, event.kind, s.version, s.step, p_now, event.data, event.state,
+                v_place + nextval('dormouse.event_ids')
             from saved s cross join lateral (values
                 (s.seq - s.events + 1, s.kind, s.data, s.state),
                 (s.seq - s.events + 2, s.then_kind, s.then_data, null),
@@ -79,6 +81,15 @@ begin
                     json_build_object('error', s.rivalry), null)
             ) event (seq, kind, data, state)
             where s.keeps_history and event.kind is not null
+        ), counted as (
+            insert into dormouse.counts (namespace, queue, machine, step, status, count)
+            select namespace, queue, machine, step, status, sum(by) from (
+                select namespace, queue, machine, old_step, old_status, -1 from saved
+                union all
+                select namespace, queue, machine, step, status, 1 from saved
+            ) moved (namespace, queue, machine, step, status, by)
+            where status <> 'executing'
+            group by namespace, queue, machine, step, status having sum(by) <> 0
         )
         select array_agg(distinct queue) filter (where status = 'runnable' and not blocked and not paused),
             min(wake_at), array_agg(id) filter (where ended),

@@ -10,14 +10,15 @@ use crate::store::{Collect, Collected};
 /// About as many events as a page of the table holds.
 const EVENTS_PER_PAGE: usize = 64;
 /// A thousand years, which the database can still subtract from now.
-const AGE_US_MAX: i64 = 1_000 * 365 * 86_400 * 1_000_000;
+pub(super) const AGE_US_MAX: i64 = 1_000 * 365 * 86_400 * 1_000_000;
 
 pub(super) async fn collect(db: &Db, collect: Collect) -> Result<Collected> {
     let mut collected = Collected::default();
     let rows_max = i32::try_from(collect.rows_max).unwrap_or(i32::MAX);
     if let Some(age_us) = collect.ended_for.and_then(age) {
-        let sql = "select dormouse.collect_ended($1, $2) as gone";
-        let row = db.one(|| sqlx::query(sql).bind(age_us).bind(rows_max)).await?;
+        let sql = "select dormouse.collect_ended($1, $2, $3) as gone";
+        let namespace = collect.namespace.as_deref();
+        let row = db.one(|| sqlx::query(sql).bind(age_us).bind(rows_max).bind(namespace)).await?;
         collected.instances = row.number("gone")?;
     }
     if let Some(age_us) = collect.events_for.and_then(age) {

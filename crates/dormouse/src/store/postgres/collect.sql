@@ -1,5 +1,7 @@
 -- Removes ended instances past their retention, by instances_ended; never a child that its parent may still read.
-create or replace function dormouse.collect_ended(p_age_us bigint, p_rows_max integer) returns integer
+create or replace function dormouse.collect_ended(
+    p_age_us bigint, p_rows_max integer, p_namespace text
+) returns integer
 language plpgsql as $$
 declare
     v_before constant timestamptz := dormouse.now() - p_age_us * interval '1 microsecond';
@@ -9,6 +11,7 @@ begin
     v_ids := array(
         select i.id from dormouse.instances i
         where i.ended_at <= v_before and i.ended_at is not null
+            and (p_namespace is null or i.namespace = p_namespace)
             and not exists (
                 select from dormouse.instances p
                 where p.id = i.parent and p.ended_at is null and p.round = i.parent_round
@@ -18,7 +21,13 @@ begin
     );
     delete from dormouse.history where instance = any (v_ids);
     delete from dormouse.signals where instance = any (v_ids);
-    delete from dormouse.instances where id = any (v_ids);
+    with gone as (
+        delete from dormouse.instances where id = any (v_ids)
+        returning namespace, queue, machine, step, status
+    )
+    insert into dormouse.counts (namespace, queue, machine, step, status, count)
+    select namespace, queue, machine, step, status, -count(*) from gone
+    group by namespace, queue, machine, step, status;
     return cardinality(v_ids);
 end
 $$;

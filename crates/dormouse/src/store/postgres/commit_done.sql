@@ -5,6 +5,8 @@ create or replace function dormouse.commit_done(
     p_worker bigint, p_ids bigint[], p_seqs bigint[], p_outputs text[],
     out done bigint[], out at timestamptz
 ) language plpgsql as $$
+declare
+    v_place constant bigint := dormouse.feed_place();
 begin
     -- A row that another transaction holds must not keep the others waiting.
     perform set_config('lock_timeout', '500ms', true);
@@ -18,10 +20,15 @@ begin
         from outcome o
         where i.id = o.id and i.seq = o.seq and i.worker is not distinct from p_worker
             and i.parent is null and i.lane is null and i.key_scope is null and not i.cancel_requested
-        returning i.id, i.seq, i.version, i.step, i.keeps_history
+        returning i.id, i.seq, i.namespace, i.queue, i.machine, i.version, i.step, i.keeps_history
     ), recorded as (
-        insert into dormouse.history (instance, seq, kind, version, step, at)
-        select s.id, s.seq, 'done', s.version, s.step, commit_done.at from saved s where s.keeps_history
+        insert into dormouse.history (instance, seq, kind, version, step, at, id)
+        select s.id, s.seq, 'done', s.version, s.step, commit_done.at, v_place + nextval('dormouse.event_ids')
+        from saved s where s.keeps_history
+    ), counted as (
+        insert into dormouse.counts (namespace, queue, machine, step, status, count)
+        select s.namespace, s.queue, s.machine, s.step, 'done', count(*) from saved s
+        group by s.namespace, s.queue, s.machine, s.step
     ), read as (
         -- Nothing will ever read what a done one had.
         delete from dormouse.signals s using saved where s.instance = saved.id

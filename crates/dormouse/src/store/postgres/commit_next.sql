@@ -5,6 +5,8 @@ create or replace function dormouse.commit_next(
     p_worker bigint, p_ids bigint[], p_seqs bigint[], p_versions integer[], p_steps text[], p_states text[],
     out held bigint[], out at timestamptz
 ) language plpgsql as $$
+declare
+    v_place constant bigint := dormouse.feed_place();
 begin
     -- A row that another transaction holds must not keep the others waiting.
     perform set_config('lock_timeout', '500ms', true);
@@ -21,8 +23,9 @@ begin
             and i.wake is null and i.inbox = 0 and not i.cancel_requested and not i.paused
         returning i.id, i.seq, i.version, i.step, i.keeps_history, o.state
     ), recorded as (
-        insert into dormouse.history (instance, seq, kind, version, step, at, state)
-        select s.id, s.seq, 'step.completed', s.version, s.step, commit_next.at, s.state
+        insert into dormouse.history (instance, seq, kind, version, step, at, state, id)
+        select s.id, s.seq, 'step.completed', s.version, s.step, commit_next.at, s.state,
+            v_place + nextval('dormouse.event_ids')
         from saved s where s.keeps_history
     )
     select array_agg(id) into held from saved;

@@ -9,6 +9,7 @@ create or replace function dormouse.deliver(
 ) language plpgsql as $$
 declare
     v_now timestamptz;
+    v_place bigint;
     v_batch dormouse.delivery[];
     v_special boolean;
     v_woken integer[];
@@ -26,7 +27,8 @@ begin
         bool_or(i.lane is not null or i.key_scope is not null)
     into v_batch, v_special
     from json_populate_recordset(null::dormouse.delivery, p_batch) d
-    left join dormouse.instances i on i.id = coalesce(d.id, dormouse.find_key(d.namespace, d.key));
+    left join dormouse.instances i
+        on i.id = coalesce(d.id, dormouse.find_key(d.namespace, d.key)) and i.namespace = d.namespace;
     if v_special then
         select d.* into v_any from dormouse.deliver_any(p_batch) d;
         results := v_any.results;
@@ -38,6 +40,7 @@ begin
     perform from dormouse.instances i
     where i.id = any (array(select d.id from unnest(v_batch) d)) order by i.id for no key update;
     v_now := dormouse.now();
+    v_place := dormouse.feed_place();
     with first as (
         select distinct on (d.id) d.* from unnest(v_batch) d order by d.id, d.ord
     ), arrived as materialized (
@@ -55,13 +58,18 @@ begin
             status = 'runnable', seq = i.seq + 1, runnable_at = v_now, wake_at = null, wake = 'signal',
             inbox = i.inbox + 1, changed_at = v_now
         from arrived a where i.id = a.instance
-        returning i.id, i.seq, i.version, i.step, i.queue, i.paused, i.keeps_history,
+        returning i.id, i.seq, i.namespace, i.machine, i.version, i.step, i.queue, i.paused, i.keeps_history,
             a.ord, a.id as signal, a.name, a.payload, a.dedup_key
     ), recorded as (
-        insert into dormouse.history (instance, seq, kind, version, step, at, data)
+        insert into dormouse.history (instance, seq, kind, version, step, at, data, id)
         select s.id, s.seq, 'signal.received', s.version, s.step, v_now,
-            dormouse.signal_data(s.signal, s.name, s.payload, s.dedup_key)
+            dormouse.signal_data(s.signal, s.name, s.payload, s.dedup_key), v_place + nextval('dormouse.event_ids')
         from saved s where s.keeps_history
+    ), counted as (
+        insert into dormouse.counts (namespace, queue, machine, step, status, count)
+        select s.namespace, s.queue, s.machine, s.step, moved.status, moved.by * count(*)
+        from saved s cross join (values ('awaiting_signal', -1), ('runnable', 1)) moved (status, by)
+        group by s.namespace, s.queue, s.machine, s.step, moved.status, moved.by
     )
     select array_agg(s.ord order by s.ord), array_agg(s.signal order by s.ord),
         array_agg(distinct s.queue) filter (where not s.paused)
@@ -128,7 +136,8 @@ begin
     -- Under the instances' locks nobody else adds to their inboxes: what is a duplicate can be told before.
     results := array(
         select case
-            when i.id is null or i.status in ('done', 'failed', 'cancelled') then 'no_target'
+            when i.id is null or i.namespace <> d.namespace or i.status in ('done', 'failed', 'cancelled')
+                then 'no_target'
             when d.dedup_key is not null and (
                 row_number() over (partition by i.id, d.dedup_key order by d.ord) > 1
                 or exists (select from dormouse.signals s where s.instance = i.id and s.dedup_key = d.dedup_key)

@@ -27,6 +27,7 @@ create or replace function dormouse.insert_all(
 ) language plpgsql as $$
 declare
     v_now constant timestamptz := dormouse.now();
+    v_place constant bigint := dormouse.feed_place();
     v_batch constant dormouse.arrival[] := p_batch;
     v_forks boolean;
     v_left integer[]; -- places in the batch that are still to be inserted; null: all
@@ -83,10 +84,12 @@ begin
             -- Two batches with the same keys in other orders must not wait for each other.
             order by namespace, key, ord
             on conflict do nothing
-            returning id, version, step, state, queue, status, blocked, wake_at, awaits, keeps_history
+            returning id, namespace, machine, version, step, state, queue, status, blocked, wake_at, awaits,
+                keeps_history
         ), recorded as (
-            insert into dormouse.history (instance, seq, kind, version, step, at, data, state)
-            select i.id, event.seq, event.kind, i.version, i.step, v_now, event.data, event.state
+            insert into dormouse.history (instance, seq, kind, version, step, at, data, state, id)
+            select i.id, event.seq, event.kind, i.version, i.step, v_now, event.data, event.state,
+                v_place + nextval('dormouse.event_ids')
             from inserted i cross join lateral (values
                 (1, 'created', case when v_forks then (
                     select f.forked from unnest(v_batch) f where ids[f.ord] = i.id
@@ -95,6 +98,10 @@ begin
                     json_build_object('names', i.awaits, 'until', dormouse.told(i.wake_at)), null)
             ) event (seq, kind, data, state)
             where i.keeps_history and event.kind is not null
+        ), counted as (
+            insert into dormouse.counts (namespace, queue, machine, step, status, count)
+            select namespace, queue, machine, step, status, count(*) from inserted
+            group by namespace, queue, machine, step, status
         )
         select array_agg(distinct queue) filter (where status = 'runnable' and not blocked), min(wake_at),
             array_agg(id)
@@ -124,10 +131,10 @@ begin
         ), '{}');
         select d.results, d.ids, d.wokes, d.effects into v_delivered from dormouse.deliver((
             select json_agg(json_build_object(
-                'ord', ord, 'id', target, 'name', signal ->> 'name', 'payload', signal ->> 'payload',
+                'ord', ord, 'namespace', namespace, 'id', target, 'name', signal ->> 'name', 'payload', signal ->> 'payload',
                 'dedup_key', signal ->> 'dedup_key') order by ord)
             from (
-                select row_number() over (order by a.ord, s.place) as ord,
+                select row_number() over (order by a.ord, s.place) as ord, a.namespace,
                     coalesce(ids[a.ord], holders[a.ord]) as target, s.signal
                 from unnest(v_batch) a cross join lateral
                     json_array_elements(a.signals) with ordinality s (signal, place)

@@ -26,3 +26,14 @@ begin
     ));
 end
 $$;
+
+-- The instance that an id or a key means in a namespace. One of another namespace is not there.
+create or replace function dormouse.find(p_namespace text, p_id bigint, p_key text) returns bigint
+language plpgsql stable as $$
+begin
+    if p_id is null then
+        return dormouse.find_key(p_namespace, p_key);
+    end if;
+    return (select id from dormouse.instances where id = p_id and namespace = p_namespace);
+end
+$$;

@@ -8,6 +8,9 @@ use crate::clock::micros;
 use crate::store::{Lease, Namespaces, NewWorker, Written};
 use crate::{Error, InstanceId, Process, Result, WorkerId};
 
+/// Counts are folded once they take this much room, and so many rows at a time.
+const COUNTS_BYTES_MIN: i64 = 512 * 1024;
+const COUNTS_ROWS_MAX: i32 = 50_000;
 /// A heartbeat is given at least this long, however short the lease.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(200);
 
@@ -84,7 +87,14 @@ pub(super) async fn release(db: &Db, worker: WorkerId, instances: &[InstanceId])
 
 pub(super) async fn reap(db: &Db, rows_max: usize) -> Result<Written<usize>> {
     end_leases(db, |_, process| process.is_gone()).await?;
+    fold_counts(db).await?;
     let sql = "select v.reaped, (v.effects).* from dormouse.reap($1) v";
     let row = db.one(|| sqlx::query(sql).bind(rows_max as i32)).await?;
     Ok(Written { value: row.number("reaped")?, effects: row.effects()? })
+}
+
+/// Folds the counts, if there is enough to fold: whoever looks after leases comes by every few seconds.
+async fn fold_counts(db: &Db) -> Result<()> {
+    let sql = "select dormouse.fold_counts($1, $2)";
+    db.one(|| sqlx::query(sql).bind(COUNTS_BYTES_MIN).bind(COUNTS_ROWS_MAX)).await.map(drop)
 }

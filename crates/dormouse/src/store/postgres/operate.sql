@@ -32,7 +32,7 @@ create or replace function dormouse.cancel_one(
 declare
     v_cancelled record;
 begin
-    id := coalesce(p_id, dormouse.find_key(p_namespace, p_key));
+    id := dormouse.find(p_namespace, p_id, p_key);
     perform dormouse.lock_tree(id);
     select i.status into status from dormouse.instances i where i.id = cancel_one.id;
     if status is null then
@@ -101,7 +101,7 @@ declare
     v_change dormouse.change;
     v_was_parked boolean;
 begin
-    id := coalesce(p_id, dormouse.find_key(p_namespace, p_key));
+    id := dormouse.find(p_namespace, p_id, p_key);
     perform dormouse.lock(array[id], '{}', true);
     select * into i from dormouse.instances o where o.id = retry.id;
     status := i.status;
@@ -148,7 +148,7 @@ create or replace function dormouse.pause(
 declare
     i dormouse.instances;
 begin
-    id := coalesce(p_id, dormouse.find_key(p_namespace, p_key));
+    id := dormouse.find(p_namespace, p_id, p_key);
     perform dormouse.lock(array[id], '{}', true);
     select * into i from dormouse.instances o where o.id = pause.id;
     status := i.status;

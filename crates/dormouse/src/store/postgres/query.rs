@@ -56,6 +56,7 @@ fn listing(filter: &Filter) -> Statement<'_> {
         }
         Filter { parent: Some(id), .. } => common(include_str!("list_by_parent.sql")).bind(id.0),
         Filter { key_prefix: Some(_), namespace: Some(_), .. } => common(include_str!("list_by_key.sql")),
+        Filter { status: Some(Status::Failed), .. } => common(include_str!("list_failed.sql")),
         _ => common(include_str!("list.sql")),
     }
 }

@@ -6,11 +6,17 @@ use sqlx::{AssertSqlSafe, Connection, Row};
 use crate::{Error, Result};
 
 /// One file for each schema version, in order.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_init.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("migrations/0001_init.sql"),
+    include_str!("migrations/0002_access.sql"),
+    include_str!("migrations/0003_counts.sql"),
+];
 /// The functions, which are replaced as a whole by every migration.
-const FUNCTIONS: [&str; 19] = [
+const FUNCTIONS: [&str; 22] = [
     include_str!("time.sql"),
     include_str!("effects.sql"),
+    include_str!("feed.sql"),
+    include_str!("counts.sql"),
     include_str!("key.sql"),
     include_str!("lock.sql"),
     include_str!("lane.sql"),
@@ -25,6 +31,7 @@ const FUNCTIONS: [&str; 19] = [
     include_str!("due.sql"),
     include_str!("reap.sql"),
     include_str!("collect.sql"),
+    include_str!("admit.sql"),
     include_str!("api.sql"),
     include_str!("plans.sql"),
     include_str!("grants.sql"),

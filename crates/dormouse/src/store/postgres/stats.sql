@@ -1,3 +1,6 @@
--- Reads the whole table: a count, not a hot path.
-select namespace, machine, step, status, count(*) as count
-from dormouse.instances group by namespace, machine, step, status
+-- Kept counts; and what executes, which is few, by instances_claimed.
+select namespace, machine, step, status, sum(count)::bigint as count from dormouse.counts
+group by namespace, machine, step, status having sum(count) <> 0
+union all
+select namespace, machine, step, status, count(*) from dormouse.instances where worker is not null
+group by namespace, machine, step, status

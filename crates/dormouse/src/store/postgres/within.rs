@@ -37,8 +37,7 @@ pub(crate) async fn machine_in(
     target: &Target,
 ) -> Result<Option<(String, u32)>> {
     let (id, key) = address(target);
-    let sql =
-        "select machine, version from dormouse.instances where id = coalesce($2, dormouse.find_key($1, $3))";
+    let sql = "select machine, version from dormouse.instances where id = dormouse.find($1, $2, $3)";
     let query = sqlx::query(sql).bind(namespace).bind(id).bind(key).persistent(false);
     let row = query.fetch_optional(conn).await?;
     row.map(|row| Ok((row.value("machine")?, row.number("version")?))).transpose()

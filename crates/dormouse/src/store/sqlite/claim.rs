@@ -2,12 +2,13 @@
 
 use rusqlite::{ErrorCode, OptionalExtension, Row as SqlRow};
 
+use super::counts::Place;
 use super::lease::holds_lease;
 use super::query::inbox;
 use super::row::{names, status, wake};
 use super::tx::Tx;
 use crate::store::{Claim, Claimed, Namespaces};
-use crate::{At, ChildView, InstanceId, Json, Result, Status, WorkerId};
+use crate::{At, ChildView, InstanceId, Json, Result, Status};
 
 pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
     // What a worker without a lease took, no reaper would find.
@@ -38,7 +39,7 @@ pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
     candidates.truncate(claim.rows_max);
     let mut claimed = Vec::with_capacity(candidates.len());
     for candidate in candidates {
-        claimed.extend(take(tx, claim.worker, candidate.id)?);
+        claimed.extend(take(tx, claim, candidate.id)?);
     }
     Ok(claimed)
 }
@@ -78,8 +79,8 @@ impl Backlog<'_> {
 }
 
 /// Takes one row and gathers what its step may ask for; `None` if its key forbids that it runs.
-fn take(tx: &mut Tx<'_>, worker: WorkerId, id: i64) -> Result<Option<Claimed>> {
-    match tx.sql(include_str!("claim_take.sql"))?.execute((id, worker.0, tx.now_us())) {
+fn take(tx: &mut Tx<'_>, claim: &Claim, id: i64) -> Result<Option<Claimed>> {
+    match tx.sql(include_str!("claim_take.sql"))?.execute((id, claim.worker.0, tx.now_us())) {
         Ok(_) => {}
         // A key that counts as taken in `executing` is held by another: that row fails, and it alone.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
@@ -93,6 +94,9 @@ fn take(tx: &mut Tx<'_>, worker: WorkerId, id: i64) -> Result<Option<Claimed>> {
     }
     let mut sql = tx.sql(include_str!("claim_read.sql"))?;
     let (mut claimed, inbox_count, round) = sql.query_row([id], |row| read(tx, InstanceId(id), row))?;
+    let Claimed { namespace, machine, at, .. } = &claimed;
+    let place = Place { namespace, queue: &claim.queue, machine, step: &at.step, status: Status::Runnable };
+    tx.counts.add(place, -1);
     if inbox_count > 0 {
         claimed.inbox = inbox(tx.conn(), claimed.id)?;
     }

@@ -1,16 +1,19 @@
 //! Collection: what has ended long ago, and events that nobody will ask for, in bounded batches.
 
+use super::counts::Place;
+use super::row::status;
 use super::tx::Tx;
 use crate::Result;
 use crate::store::{Collect, Collected};
 
-pub(super) fn collect(tx: &mut Tx<'_>, collect: Collect) -> Result<Collected> {
+pub(super) fn collect(tx: &mut Tx<'_>, collect: &Collect) -> Result<Collected> {
     let mut collected = Collected::default();
+    let now = tx.now();
     let cutoff = |age: std::time::Duration| {
-        tx.now().checked_sub(jiff::SignedDuration::try_from(age).unwrap_or(jiff::SignedDuration::MAX)).ok()
+        now.checked_sub(jiff::SignedDuration::try_from(age).unwrap_or(jiff::SignedDuration::MAX)).ok()
     };
     if let Some(before) = collect.ended_for.and_then(cutoff) {
-        collected.instances = ended(tx, before.as_microsecond(), collect.rows_max)?;
+        collected.instances = ended(tx, before.as_microsecond(), collect)?;
     }
     if let Some(before) = collect.events_for.and_then(cutoff) {
         (collected.events, collected.events_next) = events(tx, before.as_microsecond(), collect)?;
@@ -18,11 +21,23 @@ pub(super) fn collect(tx: &mut Tx<'_>, collect: Collect) -> Result<Collected> {
     Ok(collected)
 }
 
-fn ended(tx: &Tx<'_>, before_us: i64, rows_max: usize) -> Result<usize> {
-    let ids: Vec<i64> = tx
-        .sql(include_str!("collect.sql"))?
-        .query_map((before_us, rows_max as i64), |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
+fn ended(tx: &mut Tx<'_>, before_us: i64, collect: &Collect) -> Result<usize> {
+    let mut sql = tx.sql(include_str!("collect.sql"))?;
+    let mut rows = sql.query((before_us, collect.rows_max as i64, &collect.namespace))?;
+    let mut ids: Vec<i64> = Vec::new();
+    while let Some(row) = rows.next()? {
+        ids.push(row.get(0)?);
+        let text = |index| Ok::<_, rusqlite::Error>(row.get_ref(index)?.as_str()?);
+        let place = Place {
+            namespace: text(1)?,
+            queue: text(2)?,
+            machine: text(3)?,
+            step: text(4)?,
+            status: status(text(5)?),
+        };
+        tx.counts.add(place, -1);
+    }
+    drop(rows);
     for id in &ids {
         tx.sql("delete from history where instance = ?1")?.execute([id])?;
         tx.sql("delete from signals where instance = ?1")?.execute([id])?;
@@ -32,7 +47,7 @@ fn ended(tx: &Tx<'_>, before_us: i64, rows_max: usize) -> Result<usize> {
 }
 
 /// Looks at one stretch of events, and says where the next one starts.
-fn events(tx: &Tx<'_>, before_us: i64, collect: Collect) -> Result<(usize, Option<i64>)> {
+fn events(tx: &Tx<'_>, before_us: i64, collect: &Collect) -> Result<(usize, Option<i64>)> {
     let looked_at: Vec<(i64, bool)> = tx
         .sql(include_str!("collect_events.sql"))?
         .query_map((before_us, collect.events_after, collect.rows_max as i64), |row| {

@@ -6,30 +6,43 @@ use rusqlite::params;
 use serde::Serialize;
 
 use super::row::Row;
-use super::tx::Tx;
+use super::tx::{Tx, resolve};
 use crate::store::Delivery;
 use crate::{Delivered, EventKind, InstanceId, Json, NewSignal, Result, SignalId, Status, Wake};
 
 pub(super) fn deliver(tx: &mut Tx<'_>, batch: &[Delivery]) -> Result<Vec<Delivered>> {
-    let addressed = |delivery: &Delivery| tx.resolve(&delivery.namespace, &delivery.target);
+    let addressed = |delivery: &'_ Delivery| resolve(tx.conn(), &delivery.namespace, &delivery.target);
     let targets = batch.iter().map(addressed).collect::<Result<Vec<_>>>()?;
-    deliver_to(tx, targets.into_iter().zip(batch.iter().map(|delivery| &delivery.signal)))
+    let sent = targets.into_iter().zip(batch).map(|(target, delivery)| {
+        let Delivery { namespace, signal, .. } = delivery;
+        Sent { target, namespace: Some(namespace), signal }
+    });
+    deliver_to(tx, sent)
+}
+
+/// A signal on its way.
+pub(super) struct Sent<'a> {
+    /// The instance, if it is known.
+    pub(super) target: Option<InstanceId>,
+    /// The namespace in which it has to be, if it was named by who sent this.
+    pub(super) namespace: Option<&'a str>,
+    pub(super) signal: &'a NewSignal,
 }
 
 /// Delivers to instances that are known. All of it is stored before any of it wakes someone: what comes together
 /// is there together, whatever becomes of its target.
 pub(super) fn deliver_to<'a>(
     tx: &mut Tx<'_>,
-    batch: impl Iterator<Item = (Option<InstanceId>, &'a NewSignal)>,
+    batch: impl Iterator<Item = Sent<'a>>,
 ) -> Result<Vec<Delivered>> {
     let mut delivered = Vec::new();
     // In the order of their ids: of those whose wake takes the same key, the oldest gets it.
     let mut targets: BTreeMap<InstanceId, Option<Woken<'a>>> = BTreeMap::new();
-    for (place, (target, signal)) in batch.enumerate() {
-        let Some(mut row) = (match target {
-            Some(id) => tx.load(id)?.filter(|row| !row.status.is_terminal()),
-            None => None,
-        }) else {
+    for (place, Sent { target, namespace, signal }) in batch.enumerate() {
+        let hears =
+            |row: &Row| !row.status.is_terminal() && namespace.is_none_or(|name| name == row.namespace);
+        let row = target.map(|id| tx.load(id)).transpose()?.flatten();
+        let Some(mut row) = row.filter(hears) else {
             delivered.push(Delivered::NoTarget);
             continue;
         };

@@ -3,7 +3,8 @@
 use rusqlite::params;
 
 use super::commit::Waiting;
-use super::deliver::deliver_to;
+use super::counts::Place;
+use super::deliver::{Sent, deliver_to};
 use super::tx::Tx;
 use crate::{Children, EventKind, History, Inserted, InstanceId, KeyScope, NewInstance, Result, Status};
 
@@ -22,10 +23,10 @@ pub(super) fn insert(
     parentage: Option<Parentage>,
 ) -> Result<Vec<Inserted>> {
     let mut inserted = batch.iter().map(|new| insert_one(tx, new, parentage)).collect::<Result<Vec<_>>>()?;
-    let sent = batch
-        .iter()
-        .zip(&inserted)
-        .flat_map(|(new, inserted)| new.signals.iter().map(move |signal| (Some(inserted.id()), signal)));
+    let sent = batch.iter().zip(&inserted).flat_map(|(new, inserted)| {
+        let target = Some(inserted.id());
+        new.signals.iter().map(move |signal| Sent { target, namespace: None, signal })
+    });
     let mut delivered = deliver_to(tx, sent)?.into_iter();
     for (new, inserted) in batch.iter().zip(&mut inserted) {
         let delivered = delivered.by_ref().take(new.signals.len());
@@ -76,6 +77,8 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<Parentage>) 
         return Ok(Inserted::Taken { holder, signals: Vec::new() });
     }
     let id = InstanceId(tx.conn().last_insert_rowid());
+    let NewInstance { namespace, queue, machine, at, .. } = new;
+    tx.counts.add(Place { namespace, queue, machine, step: &at.step, status }, 1);
     if keeps_history {
         let forked = new.forked_from.map(|(from, seq)| format!(r#"{{"forked_from":{from},"seq":{seq}}}"#));
         let (step, state) = (&*new.at.step, new.at.state.as_str());

@@ -11,14 +11,18 @@ use crate::{Error, Result};
 /// "dorm", in a database header, says that the file is ours.
 const APPLICATION_ID: i64 = 0x646f_726d;
 /// One file for each schema version, in order.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_init.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("migrations/0001_init.sql"),
+    include_str!("migrations/0002_access.sql"),
+    include_str!("migrations/0003_counts.sql"),
+];
 /// How long a statement waits for another process before it is [`Error::Busy`].
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first SQLite without the WAL-reset corruption bug.
 const SQLITE_SAFE_VERSION: i32 = 3_051_003;
 
-/// Opens a file for writing and brings its schema up to date.
-pub(super) fn file(path: &Path) -> Result<Connection> {
+/// Opens a file for writing and brings its schema up to date; tells the schema version that was found.
+pub(super) fn file(path: &Path) -> Result<(Connection, i64)> {
     check_sqlite_version()?;
     let mut conn = connect(path)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
@@ -32,9 +36,9 @@ pub(super) fn file(path: &Path) -> Result<Connection> {
     conn.pragma_update(None, "journal_size_limit", 16 * 1024 * 1024)?;
     // The writer checkpoints by itself, between groups.
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
-    migrate(&mut conn, path)?;
+    let found = migrate(&mut conn, path)?;
     configure(&conn)?;
-    Ok(conn)
+    Ok((conn, found))
 }
 
 fn connect(path: &Path) -> Result<Connection> {
@@ -47,12 +51,12 @@ fn connect(path: &Path) -> Result<Connection> {
 }
 
 /// A database in memory.
-pub(super) fn memory() -> Result<Connection> {
+pub(super) fn memory() -> Result<(Connection, i64)> {
     check_sqlite_version()?;
     let mut conn = Connection::open_in_memory()?;
-    migrate(&mut conn, Path::new(":memory:"))?;
+    let found = migrate(&mut conn, Path::new(":memory:"))?;
     configure(&conn)?;
-    Ok(conn)
+    Ok((conn, found))
 }
 
 /// Opens a file that [`file`] has prepared, for queries alone.
@@ -101,7 +105,7 @@ fn check_ours(conn: &Connection, path: &Path) -> Result<()> {
 }
 
 fn check_schema_version(conn: &Connection, path: &Path) -> Result<i64> {
-    let found = pragma(conn, "user_version")?;
+    let found = schema_version(conn)?;
     let known = MIGRATIONS.len() as i64;
     if found > known {
         return Err(Error::NewerSchema { path: path.to_owned(), found, known });
@@ -109,8 +113,13 @@ fn check_schema_version(conn: &Connection, path: &Path) -> Result<i64> {
     Ok(found)
 }
 
-/// Runs what is missing, in one transaction, so that two processes that start together do it once.
-fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
+pub(super) fn schema_version(conn: &Connection) -> Result<i64> {
+    pragma(conn, "user_version")
+}
+
+/// Runs what is missing, in one transaction, so that two processes that start together do it once. Tells which
+/// version it found.
+fn migrate(conn: &mut Connection, path: &Path) -> Result<i64> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found = check_schema_version(&tx, path)?;
     for migration in &MIGRATIONS[found as usize..] {
@@ -120,7 +129,8 @@ fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
         tx.pragma_update(None, "application_id", APPLICATION_ID)?;
         tx.pragma_update(None, "user_version", MIGRATIONS.len() as i64)?;
     }
-    Ok(tx.commit()?)
+    tx.commit()?;
+    Ok(found)
 }
 
 fn pragma(conn: &Connection, name: &str) -> Result<i64> {

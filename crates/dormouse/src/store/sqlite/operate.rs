@@ -132,9 +132,5 @@ pub(super) fn pause_queue(tx: &mut Tx<'_>, namespace: &str, queue: &str, brake: 
 }
 
 fn find(tx: &Tx<'_>, namespace: &str, target: &Target) -> Result<Row> {
-    let row = match tx.resolve(namespace, target)? {
-        Some(id) => tx.load(id)?,
-        None => None,
-    };
-    row.ok_or_else(|| Error::NotFound(target.clone()))
+    tx.find(namespace, target)?.ok_or_else(|| Error::NotFound(target.clone()))
 }

@@ -13,7 +13,8 @@ use crate::{
 
 pub(super) fn get(conn: &Connection, namespace: &str, target: &Target) -> Result<Option<Instance>> {
     let Some(id) = resolve(conn, namespace, target)? else { return Ok(None) };
-    Ok(conn.prepare_cached(include_str!("get.sql"))?.query_row([id.0], instance).optional()?)
+    let found = conn.prepare_cached(include_str!("get.sql"))?.query_row([id.0], instance).optional()?;
+    Ok(found.filter(|instance| instance.namespace == namespace))
 }
 
 pub(super) fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
@@ -21,6 +22,7 @@ pub(super) fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
         Filter { awaiting: Some(_), .. } => include_str!("list_awaiting.sql"),
         Filter { parent: Some(_), .. } => include_str!("list_by_parent.sql"),
         Filter { key_prefix: Some(_), namespace: Some(_), .. } => include_str!("list_by_key.sql"),
+        Filter { status: Some(Status::Failed), key_prefix: None, .. } => include_str!("list_failed.sql"),
         _ => include_str!("list.sql"),
     };
     let mut sql = conn.prepare_cached(sql)?;

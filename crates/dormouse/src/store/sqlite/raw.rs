@@ -16,7 +16,7 @@ const INSTANCES: u64 = 1000;
 /// Commits guarded updates, each with a history row, in durable batches of 256 on a new file, and says how
 /// many there were in a second.
 pub fn raw_steps_per_s(path: &Path, steps: u64) -> Result<f64> {
-    let conn = open::file(path)?;
+    let (conn, _) = open::file(path)?;
     conn.pragma_update(None, "wal_autocheckpoint", 4000)?;
     seed(&conn)?;
     let started = Instant::now();

@@ -22,7 +22,7 @@ pub(super) fn commit_with(
     outcome: &Commit,
     own: &OwnWrites,
 ) -> Result<Result<Receipt, BoxError>> {
-    let effects_before = tx.effects.clone();
+    let (effects_before, counts_before) = (tx.effects.clone(), tx.counts.clone());
     tx.conn().execute_batch("savepoint own")?;
     let receipt = commit(tx, worker, outcome)?;
     let run = match receipt {
@@ -40,7 +40,7 @@ pub(super) fn commit_with(
     assert!(!tx.conn().is_autocommit(), "a step's own write ended the transaction it was in");
     if let Err(error) = run {
         tx.conn().execute_batch("rollback to own; release own")?;
-        tx.effects = effects_before;
+        (tx.effects, tx.counts) = (effects_before, counts_before);
         return Ok(Err(error));
     }
     tx.conn().execute_batch("release own")?;

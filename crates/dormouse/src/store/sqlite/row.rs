@@ -6,12 +6,14 @@
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row as SqlRow, params};
 
-use super::tx::{Tx, timestamp};
-use crate::{At, EventKind, InstanceId, Json, Result, Status, Wake, WorkerId};
+use super::counts::Place;
+use super::tx::{Tx, resolve, timestamp};
+use crate::{At, EventKind, InstanceId, Json, Result, Status, Target, Wake, WorkerId};
 
 pub(super) struct Row {
     pub(super) id: InstanceId,
     pub(super) namespace: String,
+    machine: String,
     pub(super) status: Status,
     pub(super) step: String,
     pub(super) seq: u64,
@@ -44,6 +46,8 @@ pub(super) struct Row {
     state_is_told: bool,
     /// Whether it held its lane, or could have been claimed, when it was loaded.
     was_open: bool,
+    /// Where it was counted when it was loaded.
+    was_at: (Status, String),
 }
 
 /// How an instance ends.
@@ -102,6 +106,10 @@ impl Row {
         scope.is_some_and(|scope| scope == "always" || scope.contains(self.status.as_str()))
     }
 
+    fn place<'a>(&'a self, status: Status, step: &'a str) -> Place<'a> {
+        Place { namespace: &self.namespace, queue: &self.queue, machine: &self.machine, step, status }
+    }
+
     /// Whether it holds its lane and can be claimed, or is.
     fn is_open(&self) -> bool {
         match self.status {
@@ -118,6 +126,12 @@ pub(super) fn names(awaits: Option<&str>) -> Vec<String> {
 }
 
 impl Tx<'_> {
+    /// The instance that a target means in a namespace. One of another namespace is not there.
+    pub(super) fn find(&self, namespace: &str, target: &Target) -> Result<Option<Row>> {
+        let Some(id) = resolve(self.conn(), namespace, target)? else { return Ok(None) };
+        Ok(self.load(id)?.filter(|row| row.namespace == namespace))
+    }
+
     pub(super) fn load(&self, id: InstanceId) -> Result<Option<Row>> {
         Ok(self.sql(include_str!("load.sql"))?.query_row([id.0], read).optional()?)
     }
@@ -155,6 +169,8 @@ impl Tx<'_> {
             }
         }
         self.write(row)?;
+        self.counts.add(row.place(row.was_at.0, &row.was_at.1), -1);
+        self.counts.add(row.place(row.status, &row.step), 1);
         self.note_effects(row);
         Ok(())
     }
@@ -339,7 +355,10 @@ fn read(row: &SqlRow<'_>) -> rusqlite::Result<Row> {
         state: None,
         state_is_told: false,
         was_open: false,
+        machine: row.get(28)?,
+        was_at: (Status::Runnable, String::new()),
     };
+    read.was_at = (read.status, read.step.clone());
     read.was_open = read.is_open();
     Ok(read)
 }

@@ -1,2 +1,6 @@
--- Reads the whole table: a count, not a hot path.
-select namespace, machine, step, status, count(*) from instances group by namespace, machine, step, status
+-- Kept counts; and what executes, which is few, by instances_claimed.
+select namespace, machine, step, status, sum(count) from counts
+group by namespace, machine, step, status having sum(count) <> 0
+union all
+select namespace, machine, step, status, count(*) from instances where worker is not null
+group by namespace, machine, step, status

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension};
 
+use super::counts::Counts;
 use crate::store::Effects;
 use crate::{InstanceId, Result, Target};
 
@@ -12,13 +13,14 @@ pub(super) struct Tx<'c> {
     conn: &'c Connection,
     now: Timestamp,
     pub(super) effects: Effects,
+    pub(super) counts: Counts,
     /// Lanes, by namespace, that may have no holder: settled when the write is complete.
     pub(super) lanes: BTreeSet<(String, String)>,
 }
 
 impl<'c> Tx<'c> {
     pub(super) fn new(conn: &'c Connection, now: Timestamp) -> Self {
-        Self { conn, now, effects: Effects::default(), lanes: BTreeSet::new() }
+        Self { conn, now, effects: Effects::default(), counts: Counts::default(), lanes: BTreeSet::new() }
     }
 
     pub(super) fn conn(&self) -> &'c Connection {
@@ -38,17 +40,14 @@ impl<'c> Tx<'c> {
         Ok(self.conn.prepare_cached(sql)?)
     }
 
-    pub(super) fn into_effects(self) -> Effects {
-        self.effects
-    }
-
-    /// The instance that a target means.
-    pub(super) fn resolve(&self, namespace: &str, target: &Target) -> Result<Option<InstanceId>> {
-        resolve(self.conn, namespace, target)
+    /// What it made possible, and what it moved.
+    pub(super) fn into_parts(self) -> (Effects, Counts) {
+        (self.effects, self.counts)
     }
 }
 
-/// The instance that a target means: an id as it is, a key's holder, else the newest that had the key.
+/// The instance that a target means: an id as it is, a key's holder, else the newest that had the key. That an
+/// id may be of another namespace is for the caller to see, when it has read the row.
 pub(super) fn resolve(conn: &Connection, namespace: &str, target: &Target) -> Result<Option<InstanceId>> {
     let key = match target {
         Target::Id(id) => return Ok(Some(*id)),

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
+use super::counts::Counts;
 use super::tx::Tx;
 use crate::store::Written;
 use crate::{Clock, Error, Result};
@@ -27,6 +28,8 @@ pub(super) enum Sync {
     /// Losing it to a power loss, and only to that, means that it had not happened yet: a claim, a heartbeat,
     /// a sweep. The next full write takes it along.
     Later,
+    /// It writes nothing: a query where there is but one connection.
+    Never,
 }
 
 /// A handle on the writer thread, which ends when the last handle is dropped.
@@ -82,7 +85,7 @@ impl Drop for Writer {
 /// A write that can be run, perhaps more than once, and answered after the commit.
 trait Job: Send {
     fn sync(&self) -> Sync;
-    fn run(&mut self, conn: &Connection, clock: &dyn Clock) -> Result<()>;
+    fn run(&mut self, conn: &Connection, clock: &dyn Clock, counts: &mut Counts) -> Result<()>;
     fn answer(self: Box<Self>, committed: Result<()>);
 }
 
@@ -102,12 +105,16 @@ where
         self.sync
     }
 
-    fn run(&mut self, conn: &Connection, clock: &dyn Clock) -> Result<()> {
+    fn run(&mut self, conn: &Connection, clock: &dyn Clock, counts: &mut Counts) -> Result<()> {
         let changes_before = conn.total_changes();
         let mut tx = Tx::new(conn, clock.now());
         let written = (self.verb)(&mut tx).and_then(|value| tx.settle_lanes().map(|()| value));
         self.answer = Some(match written {
-            Ok(value) => Ok(Written { value, effects: tx.into_effects() }),
+            Ok(value) => {
+                let (effects, moved) = tx.into_parts();
+                counts.merge(moved);
+                Ok(Written { value, effects })
+            }
             // A refusal that wrote nothing is an answer like any other: the group goes on.
             Err(refusal) if !refusal.is_transient() && conn.total_changes() == changes_before => Err(refusal),
             Err(fault) => return Err(fault),
@@ -165,9 +172,17 @@ fn write_once(
     set_sync(conn, sync)?;
     conn.prepare_cached("begin immediate")?.execute([])?;
     let changes_before = conn.total_changes();
+    let mut counts = Counts::default();
     let written = group
         .iter_mut()
-        .try_for_each(|job| guarded(|| job.run(conn, clock)))
+        .try_for_each(|job| {
+            // A query of the same group sees what the writes before it moved.
+            if job.sync() == Sync::Never {
+                std::mem::take(&mut counts).save(conn)?;
+            }
+            guarded(|| job.run(conn, clock, &mut counts))
+        })
+        .and_then(|()| counts.save(conn))
         .and_then(|()| Ok(conn.prepare_cached("commit")?.execute([])?));
     match written {
         Ok(_) => {
@@ -200,7 +215,7 @@ fn guarded(write: impl FnOnce() -> Result<()>) -> Result<()> {
 fn set_sync(conn: &Connection, sync: Sync) -> Result<()> {
     let pragma = match sync {
         Sync::Full => "pragma synchronous = full",
-        Sync::Later => "pragma synchronous = normal",
+        Sync::Later | Sync::Never => "pragma synchronous = normal",
     };
     // SQLite obeys this pragma when it compiles it, so a cached statement would do nothing.
     Ok(conn.execute_batch(pragma)?)

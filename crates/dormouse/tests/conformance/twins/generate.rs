@@ -38,7 +38,7 @@ struct Random(Rng);
 
 impl Random {
     fn op(&mut self) -> Op {
-        match self.0.u32(0..160) {
+        match self.0.u32(0..164) {
             0..13 => Op::Insert(self.some(3, Self::instance)),
             13..30 => Op::Deliver(self.some(3, |random| (random.whom(Whom::Waiting), random.signal()))),
             30..55 => Op::Claim(self.claim()),
@@ -56,12 +56,17 @@ impl Random {
             140..143 => Op::Resume(self.whom(Whom::Live)),
             143 => Op::PauseQueue { namespace: self.of(&NAMESPACES), queue: self.of(&QUEUES) },
             144..146 => Op::ResumeQueue { namespace: self.of(&NAMESPACES), queue: self.of(&QUEUES) },
-            146 => Op::CollectEnded { age: self.pause(), rows_max: self.bound() },
+            146 => Op::CollectEnded {
+                namespace: self.perhaps(2, |random| random.of(&NAMESPACES)),
+                age: self.pause(),
+                rows_max: self.bound(),
+            },
             147 => Op::CollectEvents { age: self.pause(), rows_max: self.bound() },
             148..150 => Op::Get(self.whom(Whom::Any)),
             150..154 => Op::Situation(self.whom(Whom::Live)),
             154..158 => Op::List(self.filter()),
-            _ => Op::Stats,
+            158..161 => Op::Stats,
+            _ => Op::Backlog { namespace: self.perhaps(2, |random| random.of(&NAMESPACES)) },
         }
     }
 

@@ -2,7 +2,7 @@
 
 use dormouse::{Instance, InstanceId};
 
-use super::names::{Ids, told};
+use super::names::{Ids, Told, told};
 use super::pair::{Difference, Pair};
 
 impl Pair {
@@ -72,6 +72,20 @@ impl Pair {
         }
         self.seen = left.into_iter().map(|instance| (instance.id, instance)).collect();
         Ok(())
+    }
+
+    /// Compares the feeds of changes: each instance's events are told in their order. That of events of several
+    /// instances, written together, is not promised.
+    pub(super) async fn compare_feeds(&mut self) -> Result<(), Difference> {
+        self.learn().await;
+        let left = self.left.feed(self.starts[0], 0).await;
+        let right = self.right.feed(self.starts[1], left.len()).await;
+        let [left, right] = [(left, Ids(None)), (right, Ids(Some(&self.names)))].map(|(changes, ids)| {
+            let mut changes = changes.told(&ids);
+            changes.sort_by_key(|change| change.instance);
+            format!("{changes:#?}")
+        });
+        same("feed", &left, &right)
     }
 
     /// Counts the words of an answer that tell one kind of it from another.

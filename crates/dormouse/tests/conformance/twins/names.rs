@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 
 use dormouse::store::{
-    Cancel, Claimed, Collected, Due, Effects, Lease, Page, Receipt, Situation, Stats, WorkerView, Written,
+    Awaited, Backlog, Cancel, Change, Claimed, Collected, Due, Effects, Lease, Page, Receipt, Situation,
+    Stats, WorkerView, Written,
 };
 use dormouse::{
     ChildView, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, Json, SignalId, Status,
@@ -282,5 +283,25 @@ impl Told for Stats {
         self.instances.sort_unstable_by_key(|count| format!("{count:?}"));
         self.awaiting.sort_unstable();
         Self { workers: self.workers.told(ids), ..self }
+    }
+}
+
+impl Told for Backlog {
+    fn told(mut self, ids: &Ids<'_>) -> Self {
+        self.awaiting.sort_unstable_by_key(|awaited| awaited.names.clone());
+        Self { awaiting: self.awaiting.told(ids), ..self }
+    }
+}
+
+impl Told for Awaited {
+    fn told(self, ids: &Ids<'_>) -> Self {
+        Self { oldest: self.oldest.told(ids), ..self }
+    }
+}
+
+impl Told for Change {
+    fn told(self, ids: &Ids<'_>) -> Self {
+        // Where it stands in the feed is each store's own.
+        Self { id: 0, instance: self.instance.told(ids), ..self }
     }
 }

@@ -27,12 +27,13 @@ pub enum Op {
     Resume(Whom),
     PauseQueue { namespace: &'static str, queue: &'static str },
     ResumeQueue { namespace: &'static str, queue: &'static str },
-    CollectEnded { age: Duration, rows_max: usize },
+    CollectEnded { namespace: Option<&'static str>, age: Duration, rows_max: usize },
     CollectEvents { age: Duration, rows_max: usize },
     Get(Whom),
     Situation(Whom),
     List(Filter),
     Stats,
+    Backlog { namespace: Option<&'static str> },
 }
 
 /// One of those that are there, counted around.
@@ -48,7 +49,7 @@ impl Pick {
 /// Whom a verb addresses.
 #[derive(Clone, Debug)]
 pub enum Whom {
-    /// One of the instances there ever were.
+    /// One of the instances there ever were, asked for where it may not be.
     Any(Pick),
     /// One of those that have not ended.
     Live(Pick),

@@ -36,6 +36,8 @@ pub struct Pair {
     pub(super) inboxes: Vec<(Vec<InboxSignal>, Vec<InboxSignal>)>,
     /// Whether those are read since the last change.
     pub(super) learned: bool,
+    /// Where the feeds of changes stood before anything had happened.
+    pub(super) starts: [i64; 2],
     /// What was met on the way, and how often.
     pub met: BTreeMap<String, usize>,
 }
@@ -54,9 +56,11 @@ struct Step {
 
 impl Pair {
     pub async fn new() -> Self {
+        let (left, right) = (Kit::sqlite_memory(), Kit::postgres().await);
         Self {
-            left: Kit::sqlite_memory(),
-            right: Kit::postgres().await,
+            starts: [left.feed_end().await, right.feed_end().await],
+            left,
+            right,
             names: Names::default(),
             instances: Vec::new(),
             workers: Vec::new(),
@@ -133,14 +137,24 @@ impl Pair {
                 let (namespace, queue) = (namespace.to_string(), queue.to_string());
                 self.both(|store, _| store.pause_queue(namespace.clone(), queue.clone(), Brake::Off)).await?;
             }
-            Op::CollectEnded { age, rows_max } => {
-                let batch =
-                    Collect { ended_for: Some(*age), events_for: None, events_after: 0, rows_max: *rows_max };
+            Op::CollectEnded { namespace, age, rows_max } => {
+                let batch = Collect {
+                    namespace: namespace.map(str::to_owned),
+                    ended_for: Some(*age),
+                    events_for: None,
+                    events_after: 0,
+                    rows_max: *rows_max,
+                };
                 self.collect(batch).await?;
             }
             Op::CollectEvents { age, rows_max } => {
-                let batch =
-                    Collect { ended_for: None, events_for: Some(*age), events_after: 0, rows_max: *rows_max };
+                let batch = Collect {
+                    namespace: None,
+                    ended_for: None,
+                    events_for: Some(*age),
+                    events_after: 0,
+                    rows_max: *rows_max,
+                };
                 self.collect(batch).await?;
                 self.seen.clear();
             }
@@ -151,6 +165,9 @@ impl Pair {
                 self.both(|store, side| store.list(side.of(&left, &right).clone())).await?;
             }
             Op::Stats => drop(self.both(|store, _| store.stats()).await?),
+            Op::Backlog { namespace } => {
+                self.both(|store, _| store.backlog(namespace.map(str::to_owned))).await?;
+            }
         }
         self.look().await
     }
@@ -312,9 +329,9 @@ impl Pair {
         let mut gone = [0, 0];
         for (gone, kit) in gone.iter_mut().zip([&self.left, &self.right]) {
             let mut pass = 0;
-            let mut next = batch;
+            let mut next = batch.clone();
             loop {
-                let collected = kit.store.collect(next).await.map_err(|error| error.to_string())?;
+                let collected = kit.store.collect(next.clone()).await.map_err(|error| error.to_string())?;
                 pass += collected.instances + collected.events;
                 next.events_after = collected.events_next.unwrap_or(0);
                 if collected.events_next.is_some() || collected.instances > 0 {
@@ -382,11 +399,15 @@ impl Pair {
 
     fn target(&self, whom: &Whom, side: Side) -> (String, Target) {
         let by_id = |id: Option<InstanceId>| {
-            let id = id.map_or(InstanceId(0), |id| self.id(id, side));
-            ("default".to_owned(), Target::Id(id))
+            let seen = id.and_then(|id| self.seen.get(&id));
+            let namespace = seen.map_or_else(|| "default".to_owned(), |instance| instance.namespace.clone());
+            (namespace, Target::Id(id.map_or(InstanceId(0), |id| self.id(id, side))))
         };
         match whom {
-            Whom::Any(pick) => by_id(pick.of(&self.instances).copied()),
+            Whom::Any(pick) => {
+                let (_, target) = by_id(pick.of(&self.instances).copied());
+                ("default".to_owned(), target)
+            }
             Whom::Live(pick) => by_id(self.one_of(*pick, |status| !status.is_terminal())),
             Whom::Waiting(pick) => by_id(self.one_of(*pick, |status| status == Status::AwaitingSignal)),
             Whom::Ended(pick) => {

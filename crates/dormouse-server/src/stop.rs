@@ -6,7 +6,7 @@ use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Hears every request from the moment it listens.
-pub(super) struct Stop {
+pub struct Stop {
     #[cfg(unix)]
     interrupt: Signal,
     #[cfg(unix)]
@@ -15,13 +15,14 @@ pub(super) struct Stop {
 
 #[cfg(unix)]
 impl Stop {
-    pub(super) fn listen() -> io::Result<Self> {
+    /// Starts to listen.
+    pub fn listen() -> io::Result<Self> {
         let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         Ok(Self { interrupt, terminate })
     }
 
     /// Resolves once for each request.
-    pub(super) async fn requested(&mut self) {
+    pub async fn requested(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -31,12 +32,13 @@ impl Stop {
 
 #[cfg(not(unix))]
 impl Stop {
-    pub(super) fn listen() -> io::Result<Self> {
+    /// Starts to listen.
+    pub fn listen() -> io::Result<Self> {
         Ok(Self {})
     }
 
     /// Resolves once for each request.
-    pub(super) async fn requested(&mut self) {
+    pub async fn requested(&mut self) {
         // Where Ctrl-C cannot be heard, it ends the process as it always did.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;

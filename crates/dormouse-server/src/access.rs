@@ -1,0 +1,262 @@
+//! Who may come in: API keys, or anyone on this host if there are none.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderMap, Method, header};
+use dormouse::store::{ApiKey, NewApiKey, Scope, Store};
+use dormouse::{DEFAULT_NAMESPACE, When};
+use sha2::{Digest, Sha256};
+
+use crate::problem::{Cause, Problem};
+
+/// In which namespace a request that needs no API key is meant.
+pub(crate) const NAMESPACE_HEADER: &str = "dormouse-namespace";
+/// What every API key starts with, so that people and scanners know one when they see it.
+const KEY_PREFIX: &str = "dmk_";
+/// How long a key is believed in without a look at the store: a revoked one is refused after that.
+const BELIEVED_FOR: Duration = Duration::from_secs(2);
+const BELIEVED_MAX: usize = 4096;
+
+/// Who may use a [`Server`](crate::Server)'s routes.
+#[derive(Clone, Debug)]
+pub struct Access(Way);
+
+#[derive(Clone, Debug)]
+enum Way {
+    Loopback { hosts: Vec<String> },
+    Keys,
+    Trusted { who: String },
+}
+
+impl Access {
+    /// Whoever has an API key, for that key's namespace and within its scope.
+    pub fn keys() -> Self {
+        Self(Way::Keys)
+    }
+
+    /// Anyone, for everything. Only for a server that listens on the loopback interface: requests must name
+    /// `localhost` or a loopback address as their host, so that no page of another site gets here by a name of its
+    /// own (DNS rebinding).
+    pub fn open_on_loopback() -> Self {
+        Self(Way::Loopback { hosts: Vec::new() })
+    }
+
+    /// Lets requests name this host as well. Without effect where API keys decide.
+    #[must_use]
+    pub fn allow_host(mut self, host: impl AsRef<str>) -> Self {
+        if let Way::Loopback { hosts } = &mut self.0 {
+            hosts.push(host.as_ref().to_ascii_lowercase());
+        }
+        self
+    }
+
+    /// Whoever calls the router in this process, under this name.
+    pub(crate) fn trusted(who: impl Into<String>) -> Self {
+        Self(Way::Trusted { who: who.into() })
+    }
+}
+
+/// Who sent a request, and what they may do.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) who: String,
+    pub(crate) namespace: String,
+    pub(crate) scope: Scope,
+}
+
+impl Caller {
+    /// Whoever asks for what is for everyone.
+    pub(crate) fn nobody() -> Self {
+        Self { who: "nobody".to_owned(), namespace: DEFAULT_NAMESPACE.to_owned(), scope: Scope::Read }
+    }
+}
+
+/// Tells who a caller is.
+pub(crate) struct Door {
+    access: Access,
+    believed: Mutex<HashMap<String, (Instant, ApiKey)>>,
+}
+
+impl Door {
+    pub(crate) fn new(access: Access) -> Self {
+        Self { access, believed: Mutex::default() }
+    }
+
+    /// Refuses a request that comes from a page of another site. Probes need no more than this.
+    pub(crate) fn check_host(&self, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+        let Way::Loopback { hosts } = &self.access.0 else { return Ok(()) };
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        if !is_local(host, hosts) {
+            let told = format!("this server answers to localhost and loopback addresses, not to {host:?}");
+            return Err(Problem::new(Cause::UntrustedHost, told));
+        }
+        let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
+        // Another port of this host is another site: who knows what is served there.
+        let is_ours =
+            |origin: &str| origin.split_once("://").is_some_and(|(_, from)| from.eq_ignore_ascii_case(host));
+        if !method.is_safe() && origin.is_some_and(|origin| !is_ours(origin)) {
+            let told = "a page of another site may not change anything here";
+            return Err(Problem::new(Cause::UntrustedOrigin, told));
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn caller(&self, headers: &HeaderMap, store: &dyn Store) -> Result<Caller, Problem> {
+        let who = match &self.access.0 {
+            Way::Keys => return self.key_holder(headers, store).await,
+            Way::Loopback { .. } => "anyone on this host",
+            Way::Trusted { who } => who,
+        };
+        let namespace = match headers.get(NAMESPACE_HEADER) {
+            None => DEFAULT_NAMESPACE,
+            Some(name) => name.to_str().map_err(|_| {
+                Problem::invalid(format!("the header {NAMESPACE_HEADER} holds more than visible ASCII"))
+            })?,
+        };
+        Ok(Caller { who: who.to_owned(), namespace: namespace.to_owned(), scope: Scope::Admin })
+    }
+
+    async fn key_holder(&self, headers: &HeaderMap, store: &dyn Store) -> Result<Caller, Problem> {
+        let refuse = |told: &str| Problem::new(Cause::Unauthenticated, told);
+        let Some(sent) = headers.get(header::AUTHORIZATION) else {
+            return Err(refuse("send an API key: `Authorization: Bearer dmk_...`"));
+        };
+        let sent = sent.to_str().ok().and_then(|value| {
+            let (scheme, key) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+        });
+        let unknown = || refuse("the API key is unknown, has expired, or was revoked");
+        let (id, hash) = sent.and_then(split).ok_or_else(unknown)?;
+        let key = self.look_up(id, store).await?.ok_or_else(unknown)?;
+        if !is_same(&key.hash, &hash) || !key.is_live {
+            return Err(unknown());
+        }
+        Ok(Caller {
+            who: format!("{} ({KEY_PREFIX}{})", key.label, key.id),
+            namespace: key.namespace,
+            scope: key.scope,
+        })
+    }
+
+    async fn look_up(&self, id: &str, store: &dyn Store) -> Result<Option<ApiKey>, Problem> {
+        let believed = |since: &Instant| since.elapsed() < BELIEVED_FOR;
+        if let Some((since, key)) = self.lock().get(id)
+            && believed(since)
+        {
+            return Ok(Some(key.clone()));
+        }
+        let found = store.api_key(id.to_owned()).await?;
+        let mut known = self.lock();
+        if known.len() >= BELIEVED_MAX {
+            known.retain(|_, (since, _)| believed(since));
+        }
+        match &found {
+            Some(key) if known.len() < BELIEVED_MAX => {
+                known.insert(id.to_owned(), (Instant::now(), key.clone()));
+            }
+            _ => {}
+        }
+        Ok(found)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Instant, ApiKey)>> {
+        self.believed.lock().expect("no code panics while it holds this lock")
+    }
+}
+
+/// Whether a `Host` (or the rest of an `Origin`) names this machine, or a name that was allowed.
+fn is_local(host: &str, allowed: &[String]) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) || allowed.contains(&name)
+}
+
+/// A new API key: what is stored, and the secret that is shown once.
+pub(crate) fn make_key(
+    label: String,
+    namespace: String,
+    scope: Scope,
+    expires: Option<When>,
+) -> Result<(NewApiKey, String), Problem> {
+    let random = || {
+        let mut bytes = [0_u8; 32];
+        getrandom::fill(&mut bytes).map(|()| bytes).map_err(|error| {
+            tracing::error!(%error, "the system gives no random bytes");
+            Problem::new(Cause::Internal, "no random bytes could be had, so no key was made")
+        })
+    };
+    let (id, secret) = (hex(&random()?[..8]), hex(&random()?));
+    let shown = format!("{KEY_PREFIX}{id}_{secret}");
+    Ok((NewApiKey { id, hash: hash(&secret), label, namespace, scope, expires }, shown))
+}
+
+/// An API key's public part, and the hash of the other.
+fn split(key: &str) -> Option<(&str, [u8; 32])> {
+    let (id, secret) = key.strip_prefix(KEY_PREFIX)?.split_once('_')?;
+    Some((id, hash(secret)))
+}
+
+/// A plain hash will do: 256 random bits cannot be guessed, however fast guesses are.
+fn hash(secret: &str) -> [u8; 32] {
+    Sha256::digest(secret.as_bytes()).into()
+}
+
+/// Takes as long for a near miss as for a wide one.
+fn is_same(a: &[u8; 32], b: &[u8; 32]) -> bool {
+    let difference = a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b));
+    std::hint::black_box(difference) == 0
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_local_by_name_or_address_and_by_nothing_that_looks_like_it() {
+        for host in [
+            "localhost",
+            "LOCALHOST:7878",
+            "127.0.0.1:1",
+            "127.1.2.3",
+            "[::1]:7878",
+            "localhost.:80",
+            "me.lan:1",
+        ] {
+            assert!(is_local(host, &["me.lan".to_owned()]), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "[::2]",
+            "0.0.0.0",
+        ] {
+            assert!(!is_local(host, &[]), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_split_into_what_is_looked_up_and_what_is_compared() {
+        let made = make_key("test".into(), "default".into(), Scope::Read, None);
+        let (stored, shown) = made.expect("random bytes");
+        let (id, hash) = split(&shown).expect("a key");
+        assert_eq!((id, hash), (stored.id.as_str(), stored.hash));
+        assert!(shown.len() > 80 && shown.starts_with("dmk_"));
+        assert!(is_same(&hash, &stored.hash) && !is_same(&hash, &[0; 32]));
+        for key in ["", "dmk_", "dmk_abc", "sk_abc_def"] {
+            assert!(split(key).is_none(), "{key}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! API keys, the audit log, collection.
+
+use dormouse::When;
+use dormouse::store::{AuditFilter, Collect, Scope};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::instances::limit;
+use crate::access::make_key;
+use crate::cursor::{self, List};
+use crate::problem::{Cause, Problem};
+use crate::route::{Answer, Call, Nothing};
+use crate::span::{self, SPAN_PATTERN};
+use crate::view::{ApiKeyView, AuditView, Page};
+
+const LABEL_CHARS_MAX: usize = 100;
+
+/// An API key to be made, for the caller's own namespace.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "NewApiKey")]
+pub(super) struct NewKeyBody {
+    /// Whose it is, in words: told in the audit log.
+    #[schemars(length(min = 1, max = 100))]
+    label: String,
+    scope: ScopeWord,
+    /// How long it opens anything, such as `90d`; for ever unless set.
+    #[schemars(extend("pattern" = SPAN_PATTERN))]
+    expires_in: Option<String>,
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "Scope")]
+enum ScopeWord {
+    /// Look.
+    Read,
+    /// Start, signal, cancel, retry, pause, fork.
+    Operate,
+    /// API keys, the audit log, collection.
+    Admin,
+}
+
+/// An API key, with its secret for this once.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "MadeApiKey")]
+pub(super) struct MadeKeyView {
+    /// The whole key, secret and all. It is not stored and cannot be shown again.
+    secret: String,
+    #[serde(flatten)]
+    key: ApiKeyView,
+}
+
+pub(super) async fn create_key(call: Call<Nothing, NewKeyBody>) -> Result<Answer<MadeKeyView>, Problem> {
+    let NewKeyBody { label, scope, expires_in } = call.body;
+    if label.trim().is_empty()
+        || label.chars().count() > LABEL_CHARS_MAX
+        || label.chars().any(char::is_control)
+    {
+        let told = format!("`label` says whose key it is, in 1 to {LABEL_CHARS_MAX} visible characters");
+        return Err(Problem::new(Cause::InvalidName, told));
+    }
+    let scope = match scope {
+        ScopeWord::Read => Scope::Read,
+        ScopeWord::Operate => Scope::Operate,
+        ScopeWord::Admin => Scope::Admin,
+    };
+    let expires = expires_in.as_deref().map(span::parse).transpose().map_err(Problem::invalid)?;
+    let (new, secret) = make_key(label, call.caller.namespace, scope, expires.map(When::In))?;
+    let key: ApiKeyView = call.client.store().add_api_key(new).await?.into();
+    Answer::created(format!("{}/{}", call.parts.full_path, key.id), MadeKeyView { secret, key })
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ApiKeys")]
+pub(super) struct KeysView {
+    api_keys: Vec<ApiKeyView>,
+}
+
+pub(super) async fn keys(call: Call) -> Result<Answer<KeysView>, Problem> {
+    let keys = call.client.store().api_keys(Some(call.caller.namespace)).await?;
+    Answer::ok(KeysView { api_keys: keys.into_iter().map(Into::into).collect() })
+}
+
+pub(super) async fn revoke_key(call: Call<Nothing, Nothing>) -> Result<Answer<ApiKeyView>, Problem> {
+    let id = call.path("api_key").trim_start_matches("dmk_").to_owned();
+    let revoked = call.client.store().revoke_api_key(Some(call.caller.namespace), id).await?;
+    let unknown = || Problem::new(Cause::NotFound, "there is no such API key in this namespace");
+    Answer::ok(revoked.ok_or_else(unknown)?.into())
+}
+
+/// Which entries of the audit log.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AuditQuery {
+    who: Option<String>,
+    /// Such as `instance.cancel`.
+    what: Option<String>,
+    target: Option<String>,
+    /// The `next` of the page before.
+    cursor: Option<String>,
+    /// At most this many (50 unless set, up to 500).
+    #[schemars(range(min = 1, max = 500))]
+    limit: Option<usize>,
+}
+
+pub(super) async fn audit(call: Call<AuditQuery>) -> Result<Answer<Page<AuditView>>, Problem> {
+    let AuditQuery { who, what, target, cursor, limit: asked } = call.query;
+    let limit = limit(asked)?;
+    let before = cursor.map(|cursor| cursor::decode(List::Audit, &cursor)).transpose()?;
+    let namespace = Some(call.caller.namespace);
+    let filter = AuditFilter { namespace, who, what, target, before, limit: limit + 1 };
+    let mut entries = call.client.store().audit(filter).await?;
+    let has_more = entries.len() > limit;
+    entries.truncate(limit);
+    let last = entries.last().filter(|_| has_more);
+    let next = last.map(|entry| cursor::encode(List::Audit, entry.id));
+    Answer::ok(Page { items: entries.into_iter().map(Into::into).collect(), next })
+}
+
+/// What to remove.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Collect")]
+pub(super) struct GcBody {
+    /// Instances that ended longer ago than this, such as `30d`.
+    #[schemars(extend("pattern" = SPAN_PATTERN))]
+    ended_for: String,
+    /// About this many at most, so that the answer comes soon (all of them unless set).
+    limit: Option<usize>,
+}
+
+/// What was removed.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Collected")]
+pub(super) struct GcView {
+    /// Instances, each with its history and inbox.
+    instances: usize,
+    /// Whether there may be more.
+    more: bool,
+}
+
+const GC_ROWS_MAX: usize = 256;
+
+pub(super) async fn gc(call: Call<Nothing, GcBody>) -> Result<Answer<GcView>, Problem> {
+    let ended_for = span::parse(&call.body.ended_for).map_err(Problem::invalid)?;
+    let batch = Collect {
+        namespace: Some(call.caller.namespace),
+        ended_for: Some(ended_for),
+        events_for: None,
+        events_after: 0,
+        rows_max: GC_ROWS_MAX,
+    };
+    let limit = call.body.limit.unwrap_or(usize::MAX);
+    let mut gone = GcView { instances: 0, more: true };
+    while gone.more && gone.instances < limit {
+        let collected = call.client.store().collect(batch.clone()).await?;
+        gone.instances += collected.instances;
+        gone.more = collected.instances == GC_ROWS_MAX;
+    }
+    Answer::ok(gone)
+}

@@ -1,0 +1,162 @@
+//! `GET /v1/events`: what changes, as it changes, by server-sent events.
+//!
+//! It stands on the history, whose rows are numbered in the order of their commits: a watcher that comes back with
+//! the last number it saw misses nothing that is still kept.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Response;
+use axum::response::IntoResponse;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use dormouse::store::Change;
+use futures_util::stream;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Deserialize;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::feed::{ROWS_MAX, Stretch};
+use crate::problem::Problem;
+use crate::route::{Call, Reply};
+use crate::server::App;
+use crate::view::ChangeView;
+
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Which changes to tell.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    /// Of this machine.
+    machine: Option<String>,
+    /// Of this instance.
+    instance: Option<i64>,
+    /// In this queue.
+    queue: Option<String>,
+    /// After this position, as the header `Last-Event-ID` would say; without either, from now on.
+    after: Option<i64>,
+}
+
+pub(super) async fn watch(call: Call<Query>) -> Result<Stream, Problem> {
+    let last = match &call.parts.last_event_id {
+        None => call.query.after,
+        Some(text) => Some(
+            text.trim()
+                .parse()
+                .map_err(|_| Problem::invalid("Last-Event-ID is not a number that this stream gave"))?,
+        ),
+    };
+    // Listening starts before the first read, so that nothing falls between the two.
+    let live = call.app.feed.listen().await?;
+    let namespace = call.caller.namespace.clone();
+    let store = call.app.client.store();
+    let start = match last {
+        Some(last) => last,
+        None => store.changes(Some(namespace.clone()), None, 0).await?.next,
+    };
+    let watcher = Watcher {
+        app: call.app,
+        namespace,
+        query: call.query,
+        last: start,
+        is_behind: last.is_some(),
+        live,
+        ready: VecDeque::from([Event::default().retry(RETRY).comment("watching")]),
+    };
+    let events = stream::unfold(watcher, |mut watcher| async move {
+        Some((Ok::<_, Infallible>(watcher.next().await?), watcher))
+    });
+    Ok(Stream(Sse::new(events).keep_alive(KeepAlive::default()).into_response()))
+}
+
+struct Watcher {
+    app: Arc<App>,
+    namespace: String,
+    query: Query,
+    /// The last change that was seen, told or not.
+    last: i64,
+    /// Whether it has to read for itself before it listens.
+    is_behind: bool,
+    live: Receiver<Stretch>,
+    ready: VecDeque<Event>,
+}
+
+impl Watcher {
+    /// The next event; `None` when the server stops or cannot read.
+    async fn next(&mut self) -> Option<Event> {
+        let stopping = self.app.stopping.clone();
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            stopping.run_until_cancelled(self.gather()).await??;
+        }
+    }
+
+    /// Waits for something to tell. `None` if nothing can be told any more.
+    async fn gather(&mut self) -> Option<()> {
+        if self.is_behind {
+            let store = self.app.client.store();
+            let read = store.changes(Some(self.namespace.clone()), Some(self.last), ROWS_MAX).await;
+            let read =
+                read.inspect_err(|error| tracing::warn!(%error, "a watcher could not catch up")).ok()?;
+            self.is_behind = read.more;
+            if read.next < self.last {
+                self.start_over(read.next);
+            }
+            read.changes.iter().for_each(|change| self.tell(change));
+            self.last = read.next;
+            return Some(());
+        }
+        match self.live.recv().await {
+            Ok(stretch) => {
+                if stretch.is_empty() {
+                    self.is_behind = true;
+                }
+                let last = self.last;
+                stretch.iter().filter(|change| change.id > last).for_each(|change| self.tell(change));
+                self.last = stretch.last().map_or(self.last, |change| change.id.max(self.last));
+            }
+            Err(RecvError::Lagged(_)) => self.is_behind = true,
+            Err(RecvError::Closed) => return None,
+        }
+        Some(())
+    }
+
+    /// The end of the history was collected, and numbers start from before: who watches should look anew.
+    fn start_over(&mut self, position: i64) {
+        self.ready.push_back(Event::default().event("reset").id(position.to_string()).data("{}"));
+    }
+
+    fn tell(&mut self, change: &Change) {
+        let Query { machine, instance, queue, .. } = &self.query;
+        let is_asked_for = change.namespace == self.namespace
+            && machine.as_ref().is_none_or(|machine| *machine == change.machine)
+            && instance.is_none_or(|instance| instance == change.instance.0)
+            && queue.as_ref().is_none_or(|queue| *queue == change.queue);
+        if is_asked_for {
+            let data = serde_json::to_string(&ChangeView::from(change)).expect("names can be written");
+            self.ready.push_back(Event::default().event("change").id(change.id.to_string()).data(data));
+        }
+    }
+}
+
+/// A stream of events.
+pub(super) struct Stream(Response<Body>);
+
+impl Reply for Stream {
+    const MEDIA: &'static str = "text/event-stream";
+
+    fn schema(schemas: &mut SchemaGenerator) -> Option<Schema> {
+        // The schema of the `data` of each event.
+        Some(schemas.subschema_for::<ChangeView<'static>>())
+    }
+
+    fn into_response(self) -> Response<Body> {
+        self.0
+    }
+}

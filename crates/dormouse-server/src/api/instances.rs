@@ -1,0 +1,222 @@
+//! Looking at instances.
+
+use std::time::Duration;
+
+use dormouse::jiff::Timestamp;
+use dormouse::store::Filter;
+use dormouse::{Error, InstanceId, Json, Status};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cursor::{self, List};
+use crate::problem::Problem;
+use crate::route::{Answer, Call};
+use crate::span::{self, SPAN_PATTERN};
+use crate::view::{EventView, InboxView, InstanceSummary, InstanceView, Page, StatusWord};
+
+const LIMIT: usize = 50;
+pub(super) const LIMIT_MAX: usize = 500;
+/// The longest a request waits.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Which instances to list.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    machine: Option<String>,
+    status: Option<StatusWord>,
+    queue: Option<String>,
+    /// Whose key starts so.
+    key: Option<String>,
+    /// Parked on this signal; oldest first.
+    awaiting: Option<String>,
+    /// With this parent.
+    parent: Option<i64>,
+    /// Inserted at or after this moment.
+    created_from: Option<Timestamp>,
+    /// Inserted before this moment.
+    created_before: Option<Timestamp>,
+    /// The `next` of the page before.
+    cursor: Option<String>,
+    /// At most this many (50 unless set, up to 500).
+    #[schemars(range(min = 1, max = 500))]
+    limit: Option<usize>,
+}
+
+pub(super) async fn list(call: Call<ListQuery>) -> Result<Answer<Page<InstanceSummary>>, Problem> {
+    let query = call.query;
+    let filter = Filter {
+        namespace: None,
+        machine: query.machine,
+        status: query.status.map(Into::into),
+        queue: query.queue,
+        key_prefix: query.key,
+        parent: query.parent.map(InstanceId),
+        awaiting: query.awaiting,
+        created_from: query.created_from,
+        created_before: query.created_before,
+        after: after(query.cursor.as_deref())?,
+        limit: limit(query.limit)?,
+    };
+    page(call.client.list(filter).await?)
+}
+
+pub(super) fn after(cursor: Option<&str>) -> Result<Option<InstanceId>, Problem> {
+    Ok(cursor.map(|cursor| cursor::decode(List::Instances, cursor)).transpose()?.map(InstanceId))
+}
+
+pub(super) fn page(page: dormouse::store::Page) -> Result<Answer<Page<InstanceSummary>>, Problem> {
+    let next = page.next.map(|id| cursor::encode(List::Instances, id.0));
+    Answer::ok(Page { items: page.instances.into_iter().map(Into::into).collect(), next })
+}
+
+pub(super) fn limit(asked: Option<usize>) -> Result<usize, Problem> {
+    match asked {
+        None => Ok(LIMIT),
+        Some(limit @ 1..=LIMIT_MAX) => Ok(limit),
+        Some(limit) => Err(Problem::invalid(format!("`limit` is 1 to {LIMIT_MAX}, not {limit}"))),
+    }
+}
+
+pub(super) async fn get(call: Call) -> Result<Answer<InstanceView>, Problem> {
+    let target = call.target()?;
+    let instance = call.client.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
+    Answer::ok(instance.into())
+}
+
+/// Which page of a list.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PageQuery {
+    /// The `next` of the page before.
+    cursor: Option<String>,
+    /// At most this many (50 unless set, up to 500).
+    #[schemars(range(min = 1, max = 500))]
+    limit: Option<usize>,
+}
+
+/// Which events.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HistoryQuery {
+    /// After this event, by its `seq`.
+    after: Option<u64>,
+    /// The `next` of the page before.
+    cursor: Option<String>,
+    /// At most this many (50 unless set, up to 500).
+    #[schemars(range(min = 1, max = 500))]
+    limit: Option<usize>,
+}
+
+pub(super) async fn history(call: Call<HistoryQuery>) -> Result<Answer<Page<EventView>>, Problem> {
+    let target = call.target()?;
+    let limit = limit(call.query.limit)?;
+    let after = match (&call.query.cursor, call.query.after) {
+        (Some(_), Some(_)) => return Err(Problem::invalid("give `cursor` or `after`, not both")),
+        (Some(cursor), None) => cursor::decode(List::History, cursor)?.cast_unsigned(),
+        (None, after) => after.unwrap_or(0),
+    };
+    let after = after.min(i64::MAX.cast_unsigned());
+    let instance = call.client.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
+    let mut events = call.client.store().history(instance.id, after, limit + 1).await?;
+    let next = next_of(&mut events, limit, |event| (List::History, event.seq.cast_signed()));
+    Answer::ok(Page { items: events.into_iter().map(Into::into).collect(), next })
+}
+
+pub(super) async fn inbox(call: Call<PageQuery>) -> Result<Answer<Page<InboxView>>, Problem> {
+    let target = call.target()?;
+    let limit = limit(call.query.limit)?;
+    let after = call.query.cursor.as_deref().map(|cursor| cursor::decode(List::Inbox, cursor)).transpose()?;
+    let mut signals = call.client.inbox(target).await?;
+    signals.retain(|signal| after.is_none_or(|after| signal.id.0 > after));
+    let next = next_of(&mut signals, limit, |signal| (List::Inbox, signal.id.0));
+    Answer::ok(Page { items: signals.into_iter().map(Into::into).collect(), next })
+}
+
+/// Cuts a list that was read one row too far, and says where the next page starts.
+fn next_of<T>(items: &mut Vec<T>, limit: usize, position: impl Fn(&T) -> (List, i64)) -> Option<String> {
+    let has_more = items.len() > limit;
+    items.truncate(limit);
+    let (list, last) = position(items.last()?);
+    has_more.then(|| cursor::encode(list, last))
+}
+
+pub(super) async fn children(call: Call<PageQuery>) -> Result<Answer<Page<InstanceSummary>>, Problem> {
+    let target = call.target()?;
+    let (after, limit) = (after(call.query.cursor.as_deref())?, limit(call.query.limit)?);
+    let parent = call.client.get(target.clone()).await?.ok_or(Error::NotFound(target))?.id;
+    page(call.client.list(Filter { parent: Some(parent), after, limit, ..Filter::default() }).await?)
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResultQuery {
+    /// How long to wait for its end, such as `30s`; up to `60s`.
+    #[schemars(extend("pattern" = SPAN_PATTERN))]
+    wait: Option<String>,
+}
+
+/// How an instance ended, or that it has not.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Result")]
+pub(super) struct ResultView {
+    id: i64,
+    #[schemars(with = "StatusWord")]
+    status: Status,
+    /// What it is done with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "serde_json::Value")]
+    output: Option<Json>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// Why it has not ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explanation: Option<String>,
+}
+
+/// 200 if it has ended, however; 202 if not.
+pub(super) async fn result(call: Call<ResultQuery>) -> Result<Answer<ResultView>, Problem> {
+    let target = call.target()?;
+    let wait = call.query.wait.as_deref().map(span::parse).transpose().map_err(Problem::invalid)?;
+    let wait = wait.unwrap_or_default();
+    if wait > WAIT_MAX {
+        return Err(Problem::invalid("`wait` is up to 60s; ask again for longer"));
+    }
+    let place = call.app.waiting.try_acquire();
+    let wait = if place.is_ok() { wait } else { Duration::ZERO };
+    let stopping = call.app.stopping.clone();
+    let ended = match stopping.run_until_cancelled(call.client.wait_end(target.clone(), wait)).await {
+        Some(ended) => ended,
+        None => call.client.wait_end(target.clone(), Duration::ZERO).await,
+    };
+    match ended {
+        Ok(instance) => {
+            let (id, status, output) = (instance.id.0, instance.status, instance.output);
+            let error = instance.last_error.filter(|_| status != Status::Done);
+            Answer::ok(ResultView { id, status, output, error, explanation: None })
+        }
+        Err(Error::StillLive { id, explanation, .. }) => {
+            let instance = call.client.get(id).await?.ok_or(Error::NotFound(target))?;
+            let explanation = Some(explanation);
+            Answer::accepted(ResultView {
+                id: id.0,
+                status: instance.status,
+                output: None,
+                error: None,
+                explanation,
+            })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Explanation")]
+pub(super) struct ExplanationView {
+    explanation: String,
+}
+
+pub(super) async fn explain(call: Call) -> Result<Answer<ExplanationView>, Problem> {
+    Answer::ok(ExplanationView { explanation: call.client.explain(call.target()?).await? })
+}

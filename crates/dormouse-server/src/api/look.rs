@@ -1,0 +1,352 @@
+//! The overview: what is where, what waits for what and since when, who works.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse::jiff::Timestamp;
+use dormouse::store::{AWAITING_MAX, Awaited, Count, Filter, QueueDepth, Stats, WorkerView as Worker};
+use dormouse::{Client, Status};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::instances::{after, limit, page};
+use crate::problem::Problem;
+use crate::route::{Answer, Call};
+use crate::view::{InstanceSummary, Page, StatusWord};
+
+/// Whom to list.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WaitingQuery {
+    /// List who waits for this signal; without it, what is awaited.
+    signal: Option<String>,
+    machine: Option<String>,
+    /// The `next` of the page before.
+    cursor: Option<String>,
+    /// At most this many (50 unless set, up to 500).
+    #[schemars(range(min = 1, max = 500))]
+    limit: Option<usize>,
+}
+
+/// Who waits for a signal, or what is awaited.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "Waiting")]
+pub(super) enum WaitingView {
+    Who(Page<InstanceSummary>),
+    What { awaiting: Vec<AwaitedView> },
+}
+
+/// A set of names that instances are parked on.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Awaited")]
+pub(super) struct AwaitedView {
+    names: Vec<String>,
+    /// How many instances; the largest count there is means that many or more.
+    count: u64,
+    /// Whether there are more than were counted.
+    is_capped: bool,
+    /// The instance among them that was inserted first.
+    oldest: i64,
+    /// Since when that one is parked.
+    since: Timestamp,
+}
+
+impl From<Awaited> for AwaitedView {
+    fn from(Awaited { names, count, oldest, since }: Awaited) -> Self {
+        Self { names, count, is_capped: count >= AWAITING_MAX, oldest: oldest.0, since }
+    }
+}
+
+pub(super) async fn waiting(call: Call<WaitingQuery>) -> Result<Answer<WaitingView>, Problem> {
+    let WaitingQuery { signal, machine, cursor, limit: asked } = call.query;
+    let Some(signal) = signal else {
+        if machine.is_some() || cursor.is_some() || asked.is_some() {
+            return Err(Problem::invalid("`machine`, `cursor` and `limit` go with `signal`"));
+        }
+        let backlog = call.client.store().backlog(Some(call.caller.namespace)).await?;
+        let awaiting = backlog.awaiting.into_iter().map(AwaitedView::from).collect();
+        return Answer::ok(WaitingView::What { awaiting });
+    };
+    let (after, limit) = (after(cursor.as_deref())?, limit(asked)?);
+    let filter = Filter { awaiting: Some(signal), machine, after, limit, ..Filter::default() };
+    let found = page(call.client.list(filter).await?)?;
+    Ok(found.map(WaitingView::Who))
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Machines")]
+pub(super) struct MachinesView {
+    machines: Vec<MachineView>,
+}
+
+/// A machine: its instances, and who could run them.
+#[derive(Serialize, JsonSchema, Default)]
+#[schemars(rename = "Machine")]
+struct MachineView {
+    name: String,
+    /// The versions that live workers run.
+    versions: BTreeSet<u32>,
+    /// How many live workers run it.
+    workers: usize,
+    /// Its steps, where this server knows its code.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    steps: Vec<String>,
+    /// The signals whose payloads it checks, where this server knows its code.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    accepts: Vec<String>,
+    /// Where its instances are.
+    places: Vec<PlaceView>,
+}
+
+/// How many instances are at one place.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Place")]
+struct PlaceView {
+    step: String,
+    #[schemars(with = "StatusWord")]
+    status: Status,
+    count: u64,
+}
+
+pub(super) async fn machines(call: Call) -> Result<Answer<MachinesView>, Problem> {
+    let Overview { stats, counts, now, .. } = Overview::of(&call.client).await?;
+    let mut machines = BTreeMap::<String, MachineView>::new();
+    for code in call.client.registry().machines() {
+        let machine = machines.entry(code.name().to_owned()).or_default();
+        machine.steps = code.steps();
+        machine.accepts = code.accepts().iter().map(|accepts| accepts.name.to_owned()).collect();
+    }
+    let serves =
+        |worker: &&Worker| worker.lease_until >= now && worker.namespaces.contains(call.client.namespace());
+    for worker in stats.workers.iter().filter(serves) {
+        for name in worker.machines.iter().map(|(name, _)| name).collect::<BTreeSet<_>>() {
+            machines.entry(name.clone()).or_default().workers += 1;
+        }
+        for (name, version) in &worker.machines {
+            machines.entry(name.clone()).or_default().versions.insert(*version);
+        }
+    }
+    for Count { machine, step, status, count, .. } in counts {
+        machines.entry(machine).or_default().places.push(PlaceView { step, status, count });
+    }
+    let named = |(name, machine)| MachineView { name, ..machine };
+    Answer::ok(MachinesView { machines: machines.into_iter().map(named).collect() })
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Queues")]
+pub(super) struct QueuesView {
+    queues: Vec<QueueView>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Queue")]
+struct QueueView {
+    name: String,
+    /// How many instances are runnable in it.
+    runnable: u64,
+    /// Since when the first of those that can be claimed waits.
+    oldest_runnable_at: Option<Timestamp>,
+    /// Whether its brake is on.
+    paused: bool,
+    /// How many live workers serve it.
+    workers: usize,
+}
+
+pub(super) async fn queues(call: Call) -> Result<Answer<QueuesView>, Problem> {
+    let overview = Overview::of(&call.client).await?;
+    Answer::ok(QueuesView { queues: overview.queues() })
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Workers")]
+pub(super) struct WorkersView {
+    workers: Vec<WorkerView>,
+}
+
+/// A running engine.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Worker")]
+struct WorkerView {
+    id: i64,
+    name: String,
+    host: String,
+    pid: u32,
+    started_at: Timestamp,
+    lease_until: Timestamp,
+    /// Whether its lease holds.
+    is_live: bool,
+    queues: Vec<String>,
+    machines: Vec<MachineVersion>,
+    /// How many instances it holds, of all namespaces it serves.
+    claims: usize,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct MachineVersion {
+    name: String,
+    version: u32,
+}
+
+pub(super) async fn workers(call: Call) -> Result<Answer<WorkersView>, Problem> {
+    let (stats, about) = (call.client.stats().await?, call.client.store().about().await?);
+    let serves = |worker: &Worker| worker.namespaces.contains(call.client.namespace());
+    let workers = stats.workers.into_iter().filter(serves).map(|worker| WorkerView {
+        id: worker.id.0,
+        name: worker.name,
+        host: worker.process.host,
+        pid: worker.process.pid,
+        started_at: worker.started_at,
+        lease_until: worker.lease_until,
+        is_live: worker.lease_until >= about.now,
+        queues: worker.queues,
+        machines: worker
+            .machines
+            .into_iter()
+            .map(|(name, version)| MachineVersion { name, version })
+            .collect(),
+        claims: worker.claims,
+    });
+    Answer::ok(WorkersView { workers: workers.collect() })
+}
+
+/// The namespace at a glance.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Stats")]
+pub(super) struct StatsView {
+    /// The store's time.
+    now: Timestamp,
+    /// Instances by status.
+    statuses: BTreeMap<&'static str, u64>,
+    /// Instances by machine, step and status.
+    places: Vec<MachinePlace>,
+    queues: Vec<QueueView>,
+    awaiting: Vec<AwaitedView>,
+    /// Live workers that serve this namespace.
+    workers: usize,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct MachinePlace {
+    machine: String,
+    #[serde(flatten)]
+    place: PlaceView,
+}
+
+pub(super) async fn stats(call: Call) -> Result<Answer<StatsView>, Problem> {
+    let overview = Overview::of(&call.client).await?;
+    let mut statuses: BTreeMap<_, u64> = Status::ALL.iter().map(|status| (status.as_str(), 0)).collect();
+    for Count { status, count, .. } in &overview.counts {
+        *statuses.entry(status.as_str()).or_default() += count;
+    }
+    let queues = overview.queues();
+    let workers = overview.live_workers().count();
+    let Overview { counts, awaiting, now, .. } = overview;
+    let place = |Count { machine, step, status, count, .. }| MachinePlace {
+        machine,
+        place: PlaceView { step, status, count },
+    };
+    Answer::ok(StatsView {
+        now,
+        statuses,
+        places: counts.into_iter().map(place).collect(),
+        queues,
+        awaiting: awaiting.into_iter().map(Into::into).collect(),
+        workers,
+    })
+}
+
+/// What there is to tell of one namespace.
+struct Overview {
+    namespace: String,
+    now: Timestamp,
+    stats: Stats,
+    counts: Vec<Count>,
+    depths: Vec<QueueDepth>,
+    awaiting: Vec<Awaited>,
+}
+
+impl Overview {
+    async fn of(client: &Client) -> Result<Self, Problem> {
+        let namespace = client.namespace().to_owned();
+        let (store, mut stats) = (client.store(), client.stats().await?);
+        let (about, backlog) = (store.about().await?, store.backlog(Some(namespace.clone())).await?);
+        let mut counts = std::mem::take(&mut stats.instances);
+        counts.retain(|count| count.namespace == namespace);
+        Ok(Self {
+            namespace,
+            now: about.now,
+            stats,
+            counts,
+            depths: backlog.queues,
+            awaiting: backlog.awaiting,
+        })
+    }
+
+    fn live_workers(&self) -> impl Iterator<Item = &Worker> {
+        let serves =
+            |worker: &&Worker| worker.lease_until >= self.now && worker.namespaces.contains(&self.namespace);
+        self.stats.workers.iter().filter(serves)
+    }
+
+    /// Those in which something waits, those whose brake is on, and those that are served.
+    fn queues(&self) -> Vec<QueueView> {
+        let mut queues: BTreeMap<&str, QueueView> = BTreeMap::new();
+        let new = |name: &str| QueueView {
+            name: name.to_owned(),
+            runnable: 0,
+            oldest_runnable_at: None,
+            paused: false,
+            workers: 0,
+        };
+        for depth in &self.depths {
+            let queue = queues.entry(&depth.name).or_insert_with(|| new(&depth.name));
+            queue.runnable = depth.runnable;
+            queue.oldest_runnable_at = depth.oldest_runnable_at;
+            queue.paused = depth.paused;
+        }
+        for name in self.live_workers().flat_map(|worker| &worker.queues) {
+            queues.entry(name).or_insert_with(|| new(name)).workers += 1;
+        }
+        queues.into_values().collect()
+    }
+}
+
+/// This server, its store, and who you are to it.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "About")]
+pub(super) struct AboutView {
+    /// The version of dormouse.
+    version: &'static str,
+    store: &'static str,
+    /// The version of the database.
+    store_version: String,
+    /// The version of the schema.
+    schema: i64,
+    /// The version of the schema when this process opened the database: 0 if it was new.
+    schema_found: i64,
+    /// The store's time.
+    now: Timestamp,
+    /// This process's time.
+    server_now: Timestamp,
+    /// Who you are.
+    who: String,
+    namespace: String,
+    scope: &'static str,
+}
+
+pub(super) async fn about(call: Call) -> Result<Answer<AboutView>, Problem> {
+    let about = call.client.store().about().await?;
+    Answer::ok(AboutView {
+        version: env!("CARGO_PKG_VERSION"),
+        store: about.store,
+        store_version: about.version,
+        schema: about.schema,
+        schema_found: about.schema_found,
+        now: about.now,
+        server_now: Timestamp::now(),
+        who: call.caller.who,
+        namespace: call.caller.namespace,
+        scope: call.caller.scope.as_str(),
+    })
+}

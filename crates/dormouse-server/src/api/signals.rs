@@ -1,0 +1,122 @@
+//! Signalling instances.
+
+use dormouse::{Delivered, InstanceId, Json, NewSignal, Target};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::start::check_batch;
+use crate::body::Object;
+use crate::problem::Problem;
+use crate::route::{Answer, Call, Nothing, parse_target};
+
+/// A signal.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "NewSignal")]
+pub(super) struct SignalBody {
+    #[schemars(length(min = 1, max = 255))]
+    name: String,
+    #[serde(default = "Json::null")]
+    #[schemars(with = "serde_json::Value")]
+    payload: Json,
+    /// Makes redelivery a no-op for the life of the instance.
+    dedup_key: Option<String>,
+}
+
+impl SignalBody {
+    pub(super) fn into_new(self) -> NewSignal {
+        NewSignal { name: self.name, payload: self.payload, dedup_key: self.dedup_key }
+    }
+}
+
+/// What became of a signal.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Delivered")]
+pub(super) struct DeliveredView {
+    delivered: DeliveredWord,
+    /// The stored signal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<i64>,
+    /// Whether it made the instance runnable.
+    woke: bool,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum DeliveredWord {
+    /// It is in the inbox.
+    Accepted,
+    /// One with this dedup key was delivered before.
+    Duplicate,
+    /// The target is unknown or has ended; nothing was stored.
+    NoTarget,
+}
+
+impl From<Delivered> for DeliveredView {
+    fn from(delivered: Delivered) -> Self {
+        match delivered {
+            Delivered::Accepted { id, woke } => {
+                Self { delivered: DeliveredWord::Accepted, id: Some(id.0), woke }
+            }
+            Delivered::Duplicate => Self { delivered: DeliveredWord::Duplicate, id: None, woke: false },
+            Delivered::NoTarget => Self { delivered: DeliveredWord::NoTarget, id: None, woke: false },
+        }
+    }
+}
+
+pub(super) async fn one(call: Call<Nothing, SignalBody>) -> Result<Answer<DeliveredView>, Problem> {
+    let target = call.target()?;
+    Answer::ok(call.client.signal_raw(target, call.body.into_new()).await?.into())
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "NewSignals")]
+pub(super) struct BatchBody {
+    #[schemars(with = "Vec<Addressed>", length(max = 1000))]
+    signals: Vec<Object<Addressed>>,
+}
+
+/// A signal and whom it is for.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "AddressedSignal")]
+struct Addressed {
+    target: TargetBody,
+    #[schemars(length(min = 1, max = 255))]
+    name: String,
+    #[serde(default = "Json::null")]
+    #[schemars(with = "serde_json::Value")]
+    payload: Json,
+    dedup_key: Option<String>,
+}
+
+/// An instance's id, or `key:` and its key.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "Target")]
+enum TargetBody {
+    Id(i64),
+    Text(String),
+}
+
+/// What became of each signal, in order.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DeliveredMany")]
+pub(super) struct BatchView {
+    results: Vec<DeliveredView>,
+}
+
+pub(super) async fn many(call: Call<Nothing, BatchBody>) -> Result<Answer<BatchView>, Problem> {
+    check_batch(call.body.signals.len())?;
+    let mut batch: Vec<(Target, NewSignal)> = Vec::with_capacity(call.body.signals.len());
+    for Object(Addressed { target, name, payload, dedup_key }) in call.body.signals {
+        let target = match target {
+            TargetBody::Id(id) => Target::Id(InstanceId(id)),
+            TargetBody::Text(text) => parse_target(&text)?,
+        };
+        batch.push((target, NewSignal { name, payload, dedup_key }));
+    }
+    let delivered = call.client.signal_many(batch).await?;
+    Answer::ok(BatchView { results: delivered.into_iter().map(DeliveredView::from).collect() })
+}

@@ -1,0 +1,243 @@
+//! Starting instances.
+
+use std::collections::HashMap;
+
+use dormouse::jiff::Timestamp;
+use dormouse::{At, Client, Delivered, History, Inserted, Json, KeyScope, NewInstance, When};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::signals::{DeliveredView, SignalBody};
+use crate::body::Object;
+use crate::problem::{Cause, Problem};
+use crate::route::{Answer, Call, Nothing};
+use crate::span::{self, SPAN_PATTERN};
+use crate::view::StatusWord;
+
+/// Entries of one batch.
+pub(super) const BATCH_MAX: usize = 1_000;
+
+/// An instance to start.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "NewInstance")]
+pub(super) struct StartBody {
+    /// The machine's name.
+    #[schemars(length(min = 1, max = 255))]
+    machine: String,
+    /// The version of its code; the newest known one unless set.
+    version: Option<u32>,
+    /// The step to start at; may be left out for a machine of one step, such as a job.
+    step: Option<String>,
+    /// The state that the step needs.
+    #[serde(default = "Json::null")]
+    #[schemars(with = "serde_json::Value")]
+    state: Json,
+    /// Its business identity: taken while it is live, unless `key_scope` says otherwise.
+    key: Option<String>,
+    key_scope: Option<KeyScopeBody>,
+    /// The machine's own queue unless set.
+    queue: Option<String>,
+    /// Lower runs earlier.
+    #[serde(default)]
+    priority: i32,
+    /// Its steps and those of others in the same lane run one at a time.
+    lane: Option<String>,
+    /// When it may first run.
+    start_at: Option<Timestamp>,
+    /// How long from now it may first run, such as `5m`.
+    #[schemars(extend("pattern" = SPAN_PATTERN))]
+    start_in: Option<String>,
+    /// Whether its transitions are recorded.
+    history: Option<bool>,
+    /// Signals for its inbox; if its key is taken, the holder gets them.
+    #[serde(default)]
+    #[schemars(with = "Vec<SignalBody>")]
+    signals: Vec<Object<SignalBody>>,
+}
+
+/// When a key counts as taken.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "KeyScope")]
+enum KeyScopeBody {
+    Named(NamedScope),
+    In(Vec<StatusWord>),
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum NamedScope {
+    /// Until it ends.
+    Live,
+    /// As long as it exists.
+    Always,
+}
+
+/// What became of a start.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Started")]
+pub(super) struct StartedView {
+    /// The instance: the new one, or the one that holds the key.
+    id: i64,
+    /// Whether it is new.
+    created: bool,
+    /// What became of each signal, if the key was taken.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    signals: Vec<DeliveredView>,
+}
+
+pub(super) async fn one(call: Call<Nothing, StartBody>) -> Result<Answer<StartedView>, Problem> {
+    let (key, has_signals) = (call.body.key.clone(), !call.body.signals.is_empty());
+    let new = call.body.into_new(&call.client, &mut Versions::default()).await?;
+    let inserted = call.client.start_many([new]).await?.pop().expect("one instance, one answer");
+    match inserted {
+        Inserted::New(id) => {
+            Answer::created(format!("{}/{id}", call.parts.full_path), StartedView::of(Inserted::New(id)))
+        }
+        Inserted::Taken { ref signals, holder } if has_signals => {
+            if signals.contains(&Delivered::NoTarget) {
+                let told =
+                    format!("the key is held by instance {holder}, which has ended and takes no signal");
+                return Err(Problem::new(Cause::KeyTaken, told).with("holder", holder.0));
+            }
+            Answer::ok(StartedView::of(inserted))
+        }
+        Inserted::Taken { holder, .. } => {
+            Err(dormouse::Error::KeyTaken { key: key.unwrap_or_default(), holder }.into())
+        }
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "NewInstances")]
+pub(super) struct BatchBody {
+    #[schemars(with = "Vec<StartBody>", length(max = 1000))]
+    instances: Vec<Object<StartBody>>,
+}
+
+/// What became of each entry, in order.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "StartedMany")]
+pub(super) struct BatchView {
+    results: Vec<StartedView>,
+}
+
+pub(super) async fn many(call: Call<Nothing, BatchBody>) -> Result<Answer<BatchView>, Problem> {
+    check_batch(call.body.instances.len())?;
+    let mut batch = Vec::with_capacity(call.body.instances.len());
+    let mut versions = Versions::default();
+    for (index, Object(body)) in call.body.instances.into_iter().enumerate() {
+        let in_place =
+            |problem: Problem| Problem { detail: format!("entry {index}: {}", problem.detail), ..problem };
+        batch.push(body.into_new(&call.client, &mut versions).await.map_err(in_place)?);
+    }
+    let results = call.client.start_many(batch).await?.into_iter().map(StartedView::of).collect();
+    Answer::ok(BatchView { results })
+}
+
+pub(super) fn check_batch(entries: usize) -> Result<(), Problem> {
+    if entries > BATCH_MAX {
+        let told = format!("a batch holds up to {BATCH_MAX} entries, not {entries}: send several");
+        return Err(Problem::new(Cause::TooLarge, told));
+    }
+    Ok(())
+}
+
+impl StartedView {
+    fn of(inserted: Inserted) -> Self {
+        match inserted {
+            Inserted::New(id) => Self { id: id.0, created: true, signals: Vec::new() },
+            Inserted::Taken { holder, signals } => {
+                let signals = signals.into_iter().map(DeliveredView::from).collect();
+                Self { id: holder.0, created: false, signals }
+            }
+        }
+    }
+}
+
+impl StartBody {
+    async fn into_new(self, client: &Client, versions: &mut Versions) -> Result<NewInstance, Problem> {
+        let start_at = self.start_at()?;
+        let definition = newest(client, &self.machine, self.version);
+        let version = match (self.version, &definition) {
+            (Some(version), _) => version,
+            (None, Some(definition)) => definition.version,
+            (None, None) => versions.newest(client, &self.machine).await?,
+        };
+        let steps = definition.as_ref().map(|definition| &definition.steps[..]).unwrap_or_default();
+        let step = match (self.step, steps) {
+            (Some(step), []) => step,
+            (Some(step), known) if known.contains(&step) => step,
+            (Some(step), known) => {
+                let told =
+                    format!("machine {} has no step {step:?}; it has {}", self.machine, known.join(", "));
+                return Err(Problem::new(Cause::InvalidState, told));
+            }
+            (None, [only]) => only.clone(),
+            (None, []) => return Err(Problem::invalid("`step` is missing: the step to start at")),
+            (None, known) => {
+                return Err(Problem::invalid(format!("`step` is missing: one of {}", known.join(", "))));
+            }
+        };
+        let mut new = NewInstance::named(self.machine, version, At { step: step.into(), state: self.state });
+        new.queue = self.queue.or(definition.map(|definition| definition.queue)).unwrap_or(new.queue);
+        new.priority = self.priority;
+        new.key = self.key;
+        new.lane = self.lane;
+        new.start_at = start_at;
+        new.history = self.history.map(|on| if on { History::On } else { History::Off });
+        new.signals = self.signals.into_iter().map(|signal| signal.0.into_new()).collect();
+        new.key_scope = match self.key_scope {
+            None | Some(KeyScopeBody::Named(NamedScope::Live)) => KeyScope::Live,
+            Some(KeyScopeBody::Named(NamedScope::Always)) => KeyScope::Always,
+            Some(KeyScopeBody::In(words)) => KeyScope::In(words.into_iter().map(Into::into).collect()),
+        };
+        Ok(new)
+    }
+
+    fn start_at(&self) -> Result<Option<When>, Problem> {
+        match (self.start_at, &self.start_in) {
+            (Some(_), Some(_)) => Err(Problem::invalid("give `start_at` or `start_in`, not both")),
+            (Some(at), None) => Ok(Some(When::At(at))),
+            (None, Some(text)) => Ok(Some(When::In(span::parse(text).map_err(Problem::invalid)?))),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// What this process knows of a machine.
+struct Definition {
+    version: u32,
+    steps: Vec<String>,
+    queue: String,
+}
+
+/// The newest code of a machine that is registered in this process, or that of a version.
+fn newest(client: &Client, machine: &str, version: Option<u32>) -> Option<Definition> {
+    let known = client.registry().machines().filter(|known| known.name() == machine);
+    let of_version = known.filter(|known| version.is_none_or(|version| known.version() == version));
+    let newest = of_version.max_by_key(|known| known.version())?;
+    Some(Definition { version: newest.version(), steps: newest.steps(), queue: newest.queue().to_owned() })
+}
+
+/// The newest versions that workers run, for machines that are not registered here: asked for once.
+#[derive(Default)]
+struct Versions(Option<HashMap<String, u32>>);
+
+impl Versions {
+    async fn newest(&mut self, client: &Client, machine: &str) -> Result<u32, Problem> {
+        if self.0.is_none() {
+            let mut newest = HashMap::new();
+            for (name, version) in
+                client.stats().await?.workers.into_iter().flat_map(|worker| worker.machines)
+            {
+                let known = newest.entry(name).or_insert(version);
+                *known = version.max(*known);
+            }
+            self.0 = Some(newest);
+        }
+        Ok(self.0.as_ref().and_then(|newest| newest.get(machine)).copied().unwrap_or(1))
+    }
+}

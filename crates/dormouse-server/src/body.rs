@@ -1,0 +1,120 @@
+//! Bodies on their way in: bounded in size and depth, JSON and nothing else, with no field that nobody knows.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, header};
+use futures_util::TryStreamExt as _;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::problem::{Cause, Problem};
+
+/// Objects and arrays that may be inside each other.
+pub(crate) const DEPTH_MAX: usize = 64;
+
+/// What is read and thrown away of a body that is too large, so that its sender gets to hear why.
+const DISCARDED_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Reads a body up to a limit.
+pub(crate) async fn read(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Vec<u8>, Problem> {
+    let mut stream = body.into_data_stream();
+    let (mut kept, mut total) = (Vec::new(), 0);
+    let broke_off = |_| Problem::invalid("the body broke off");
+    while let Some(bytes) = stream.try_next().await.map_err(broke_off)? {
+        total += bytes.len();
+        if total <= bytes_max {
+            kept.extend_from_slice(&bytes);
+        } else if total > bytes_max + DISCARDED_BYTES_MAX {
+            break;
+        }
+    }
+    if total > bytes_max {
+        let told = format!("the body is over {bytes_max} bytes; send less at a time");
+        return Err(Problem::new(Cause::TooLarge, told));
+    }
+    if !kept.is_empty() {
+        check_type(headers)?;
+    }
+    Ok(kept)
+}
+
+/// A page of another site can send forms and plain text without asking, but not this type.
+fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
+    let refuse = |detail: &str| Err(Problem::new(Cause::UnsupportedMediaType, detail));
+    if headers.contains_key(header::CONTENT_ENCODING) {
+        return refuse("send the body without a Content-Encoding");
+    }
+    let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media = sent.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if media != "application/json" && !(media.starts_with("application/") && media.ends_with("+json")) {
+        return refuse("send the body with `Content-Type: application/json`");
+    }
+    Ok(())
+}
+
+/// Decodes a body; an empty one counts as `{}`.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let text = if bytes.is_empty() { b"{}" } else { bytes };
+    let text = std::str::from_utf8(text).map_err(|_| Problem::invalid("the body is not UTF-8"))?;
+    check_depth(text)?;
+    decode_object(text).map_err(|told| Problem::invalid(format!("the body cannot be read: {told}")))
+}
+
+/// An object within a body. A bare field would also take an array, member by member.
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        decode_object(text.get()).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// Says what is wrong, and where.
+fn decode_object<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    if serde_json::from_str::<&RawValue>(text).is_ok() && !text.trim_start().starts_with('{') {
+        return Err("it is not an object".to_owned());
+    }
+    serde_json::from_str(text).map_err(|plain| {
+        // Only a failure is worth the cost of tracking the path.
+        let deserializer = &mut serde_json::Deserializer::from_str(text);
+        match serde_path_to_error::deserialize::<_, T>(deserializer) {
+            Err(error) if error.path().iter().next().is_some() => {
+                format!("at `{}`: {}", error.path(), error.inner())
+            }
+            _ => plain.to_string(),
+        }
+    })
+}
+
+fn check_depth(text: &str) -> Result<(), Problem> {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => depth += 1,
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH_MAX {
+            let told = format!("objects and arrays are more than {DEPTH_MAX} deep in each other");
+            return Err(Problem::new(Cause::TooDeep, told));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brackets_in_strings_are_not_deep() {
+        let flat = serde_json::json!({ "text": "[".repeat(1000), "quote": "\"[{" }).to_string();
+        assert!(check_depth(&flat).is_ok());
+        assert!(check_depth(&"[".repeat(DEPTH_MAX)).is_ok());
+        assert!(check_depth(&"[".repeat(DEPTH_MAX + 1)).is_err());
+    }
+}

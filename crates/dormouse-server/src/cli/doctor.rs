@@ -1,0 +1,211 @@
+//! `doctor`: what is wrong, and what to do about it.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use dormouse::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::Failure;
+use super::conn::Conn;
+use super::output::{Output, items, line, text};
+use crate::span;
+
+/// A clock that is further off makes timers fire at the wrong moment.
+const CLOCK_OFF_MAX: Duration = Duration::from_secs(2);
+/// A row that could run and waits longer has not enough workers.
+const RUNNABLE_MAX: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Fine,
+    Note,
+    Problem,
+}
+
+/// What was found in one place.
+struct Finding {
+    verdict: Verdict,
+    about: &'static str,
+    told: String,
+    advice: &'static str,
+}
+
+pub(super) async fn doctor(conn: &Conn, output: Output) -> Result<ExitCode, Failure> {
+    let about = conn.get("/v1/about").await?;
+    let ready = conn.get("/readyz").await;
+    let [stats, workers, machines] =
+        [conn.get("/v1/stats").await?, conn.get("/v1/workers").await?, conn.get("/v1/machines").await?];
+    let mut findings = vec![database(&about), readiness(&ready), clock(&about)];
+    findings.extend(crew(&workers, &stats));
+    findings.extend(unserved_machines(&machines));
+    findings.extend(queues(&stats));
+    findings.push(failures(&stats));
+
+    let told = |finding: &Finding| {
+        let verdict = match finding.verdict {
+            Verdict::Fine => "ok",
+            Verdict::Note => "note",
+            Verdict::Problem => "problem",
+        };
+        json!({ "verdict": verdict, "about": finding.about, "told": finding.told, "advice": finding.advice })
+    };
+    let report = json!({ "findings": findings.iter().map(told).collect::<Vec<_>>() });
+    output.show(&report, |report| {
+        for finding in items(report, "findings") {
+            line(&format!(
+                "{:<8} {:<9} {}",
+                text(finding, "verdict"),
+                text(finding, "about"),
+                text(finding, "told")
+            ));
+            let advice = text(finding, "advice");
+            if !advice.is_empty() {
+                line(&format!("{:18} {advice}", ""));
+            }
+        }
+    });
+    let is_ill = findings.iter().any(|finding| finding.verdict == Verdict::Problem);
+    Ok(if is_ill { ExitCode::from(7) } else { ExitCode::SUCCESS })
+}
+
+fn database(about: &Value) -> Finding {
+    let [store, version, schema, namespace] =
+        ["store", "store_version", "schema", "namespace"].map(|m| text(about, m));
+    Finding {
+        verdict: Verdict::Fine,
+        about: "database",
+        told: format!(
+            "{store} {version}, schema version {schema}, namespace {namespace}, as {}",
+            text(about, "who")
+        ),
+        advice: "",
+    }
+}
+
+fn readiness(ready: &Result<Value, Failure>) -> Finding {
+    match ready {
+        Ok(_) => fine("store", "it can be read and written"),
+        Err(failure) => Finding {
+            verdict: Verdict::Problem,
+            about: "store",
+            told: failure.to_string(),
+            advice: "look for a full disk, a file that cannot be written, or a process that holds its lock",
+        },
+    }
+}
+
+fn clock(about: &Value) -> Finding {
+    let read = |member: &str| text(about, member).parse::<Timestamp>().ok();
+    let off =
+        [read("now"), read("server_now")].into_iter().flatten().map(|at| Timestamp::now().duration_since(at));
+    let off = off.map(dormouse::jiff::SignedDuration::unsigned_abs).max().unwrap_or_default();
+    if off <= CLOCK_OFF_MAX {
+        return fine("clock", "the store's, the server's and this one agree");
+    }
+    Finding {
+        verdict: Verdict::Problem,
+        about: "clock",
+        told: format!("the store's or the server's clock is {} off this one", span::show(off)),
+        advice: "let all machines keep their time by NTP: timers and leases go by the store's clock",
+    }
+}
+
+fn crew(workers: &Value, stats: &Value) -> Vec<Finding> {
+    let (live, gone): (Vec<_>, Vec<_>) =
+        items(workers, "workers").partition(|worker| worker["is_live"] == true);
+    let count = |status: &str| stats["statuses"][status].as_u64().unwrap_or(0);
+    let wants_work =
+        count("runnable") + count("scheduled") + count("awaiting_signal") + count("awaiting_children");
+    let mut findings = Vec::new();
+    findings.push(match (live.len(), wants_work) {
+        (0, 0) => note("workers", "none is live, and nothing is there to run", ""),
+        (0, waiting) => Finding {
+            verdict: Verdict::Problem,
+            about: "workers",
+            told: format!("none is live, and {waiting} instances wait to run or to wake"),
+            advice: "start your program with `worker` or `serve`: only an engine runs steps and fires timers",
+        },
+        (live, _) => fine("workers", &format!("{live} live")),
+    });
+    let held: u64 = gone.iter().filter_map(|worker| worker["claims"].as_u64()).sum();
+    if held > 0 {
+        findings.push(Finding {
+            verdict: Verdict::Problem,
+            about: "workers",
+            told: format!("{held} steps are held by {} workers whose lease is over", gone.len()),
+            advice: "any live worker takes them back at its next heartbeat: start one",
+        });
+    }
+    findings
+}
+
+fn unserved_machines(machines: &Value) -> Vec<Finding> {
+    let is_live = |place: &&Value| !matches!(text(place, "status").as_str(), "done" | "failed" | "cancelled");
+    let live =
+        |machine: &Value| items(machine, "places").filter(is_live).filter_map(|p| p["count"].as_u64()).sum();
+    let unserved = items(machines, "machines").filter_map(|machine| {
+        let count: u64 = live(machine);
+        let is_served = machine["workers"].as_u64().unwrap_or(0) > 0;
+        (count > 0 && !is_served).then(|| (text(machine, "name"), count))
+    });
+    unserved
+        .map(|(name, count)| Finding {
+            verdict: Verdict::Problem,
+            about: "machines",
+            told: format!("no live worker runs {name}, which has {count} live instances"),
+            advice: "start a program that registers it, or cancel them (`ls --machine NAME`, `cancel`)",
+        })
+        .collect()
+}
+
+fn queues(stats: &Value) -> Vec<Finding> {
+    let now = text(stats, "now").parse::<Timestamp>().unwrap_or_else(|_| Timestamp::now());
+    let mut findings = Vec::new();
+    for queue in items(stats, "queues") {
+        let (name, runnable) = (text(queue, "name"), queue["runnable"].as_u64().unwrap_or(0));
+        let oldest = text(queue, "oldest_runnable_at").parse::<Timestamp>().ok();
+        let waits = oldest.map(|at| now.duration_since(at).unsigned_abs()).unwrap_or_default();
+        if queue["paused"] == true {
+            let told = format!("{name} is paused, with {runnable} runnable in it");
+            findings.push(note("queues", &told, "take its brake off with `resume --queue NAME`"));
+        } else if runnable > 0 && queue["workers"] == 0 {
+            findings.push(Finding {
+                verdict: Verdict::Problem,
+                about: "queues",
+                told: format!("no live worker serves {name}, in which {runnable} are runnable"),
+                advice: "let a worker serve it: `.queue(NAME, 64)` where the engine is set up",
+            });
+        } else if waits > RUNNABLE_MAX {
+            findings.push(Finding {
+                verdict: Verdict::Problem,
+                about: "queues",
+                told: format!("in {name} the oldest of {runnable} runnable has waited for {}", span::show(waits)),
+                advice: "give the queue more places, start more workers, or see which steps are slow (/metrics)",
+            });
+        }
+    }
+    if findings.is_empty() {
+        findings.push(fine("queues", "nothing waits for long"));
+    }
+    findings
+}
+
+fn failures(stats: &Value) -> Finding {
+    match stats["statuses"]["failed"].as_u64().unwrap_or(0) {
+        0 => fine("failed", "none"),
+        count => note(
+            "failed",
+            &format!("{count} instances have failed"),
+            "see them with `ls --status failed`, run one again with `retry`",
+        ),
+    }
+}
+
+fn fine(about: &'static str, told: &str) -> Finding {
+    Finding { verdict: Verdict::Fine, about, told: told.to_owned(), advice: "" }
+}
+
+fn note(about: &'static str, told: &str, advice: &'static str) -> Finding {
+    Finding { verdict: Verdict::Note, about, told: told.to_owned(), advice }
+}

@@ -1,0 +1,315 @@
+//! Starting instances and looking at them.
+
+use std::process::ExitCode;
+
+use axum::http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::conn::{Conn, with_query};
+use super::output::{Output, age, inert, items, line, short, table, text};
+use super::{Failure, instance_path, json_argument};
+
+/// One instance.
+#[derive(Debug, clap::Args)]
+pub struct One {
+    /// Its id or its key
+    pub(super) instance: String,
+}
+
+/// What to start.
+#[derive(Debug, clap::Args)]
+pub struct Start {
+    /// The machine's name
+    machine: String,
+    /// The step to start at; may be left out for a machine of one step
+    #[arg(long)]
+    step: Option<String>,
+    /// The step's state in JSON, @file, or - for what comes in
+    #[arg(long, value_name = "JSON")]
+    state: Option<String>,
+    /// The version of the machine's code; the newest unless set
+    #[arg(long)]
+    version: Option<u32>,
+    /// Its business identity
+    #[arg(long)]
+    key: Option<String>,
+    /// The queue it waits in
+    #[arg(long)]
+    queue: Option<String>,
+    /// Lower runs earlier
+    #[arg(long, allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// Its lane
+    #[arg(long)]
+    lane: Option<String>,
+    /// Start after this long, such as 5m
+    #[arg(long = "in", value_name = "SPAN")]
+    start_in: Option<String>,
+    /// Start at this moment, such as 2030-01-01T12:00:00Z
+    #[arg(long = "at", value_name = "MOMENT")]
+    start_at: Option<String>,
+}
+
+pub(super) async fn start(conn: &Conn, output: Output, args: Start) -> Result<(), Failure> {
+    let state = args.state.as_deref().map(|text| json_argument("--state", text)).transpose()?;
+    let mut body = json!({
+        "machine": args.machine, "step": args.step, "version": args.version, "key": args.key, "queue": args.queue,
+        "lane": args.lane, "start_in": args.start_in, "start_at": args.start_at,
+    });
+    if let Some(state) = state {
+        body["state"] = state;
+    }
+    if let Some(priority) = args.priority {
+        body["priority"] = json!(priority);
+    }
+    let started = conn.post("/v1/instances", &body).await?;
+    output.show(&started, |started| line(&format!("started {}", text(started, "id"))));
+    Ok(())
+}
+
+/// Which instances.
+#[derive(Debug, clap::Args)]
+pub struct Ls {
+    #[command(flatten)]
+    pub(super) filter: Filter,
+    /// At most this many
+    #[arg(long, default_value_t = 50)]
+    limit: usize,
+    /// Go on where a page before ended
+    #[arg(long)]
+    cursor: Option<String>,
+    /// All of them, page after page
+    #[arg(long, conflicts_with = "cursor")]
+    all: bool,
+}
+
+/// What instances have in common.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct Filter {
+    /// Of this machine
+    #[arg(long)]
+    pub(super) machine: Option<String>,
+    /// In this status, such as failed
+    #[arg(long)]
+    pub(super) status: Option<String>,
+    /// In this queue
+    #[arg(long)]
+    pub(super) queue: Option<String>,
+    /// Whose key starts so
+    #[arg(long)]
+    pub(super) key: Option<String>,
+    /// Parked on this signal
+    #[arg(long)]
+    pub(super) awaiting: Option<String>,
+    /// With this parent, by its id
+    #[arg(long)]
+    pub(super) parent: Option<i64>,
+}
+
+impl Filter {
+    pub(super) fn path(&self, limit: usize, cursor: Option<String>) -> String {
+        let Self { machine, status, queue, key, awaiting, parent } = self.clone();
+        with_query(
+            "/v1/instances",
+            &[
+                ("machine", machine),
+                ("status", status),
+                ("queue", queue),
+                ("key", key),
+                ("awaiting", awaiting),
+                ("parent", parent.map(|id| id.to_string())),
+                ("limit", Some(limit.to_string())),
+                ("cursor", cursor),
+            ],
+        )
+    }
+}
+
+pub(super) async fn ls(conn: &Conn, output: Output, args: Ls) -> Result<(), Failure> {
+    let mut page = conn.get(&args.filter.path(args.limit, args.cursor)).await?;
+    while let Some(next) = page.get("next").and_then(Value::as_str).filter(|_| args.all).map(str::to_owned) {
+        let mut more = conn.get(&args.filter.path(500, Some(next))).await?;
+        let all = page["items"].as_array_mut().expect("a page has items");
+        all.append(more["items"].as_array_mut().expect("a page has items"));
+        output.progress(&format!("{} so far", all.len()));
+        page["next"] = more["next"].take();
+    }
+    output.progress_is_over();
+    output.show(&page, print_page);
+    Ok(())
+}
+
+/// Instances as a table.
+pub(super) fn print_page(page: &Value) {
+    let rows: Vec<_> = items(page, "items")
+        .map(|instance| {
+            let waits = text(instance, "awaits");
+            let told = match text(instance, "status").as_str() {
+                "awaiting_signal" => format!("for {waits}"),
+                "failed" => text(instance, "last_error"),
+                _ => age(instance, "wake_at"),
+            };
+            let paused = if instance["paused"] == true { " (paused)" } else { "" };
+            vec![
+                text(instance, "id"),
+                text(instance, "machine"),
+                short(&text(instance, "key"), 32),
+                format!("{}{paused}", text(instance, "status")),
+                text(instance, "step"),
+                age(instance, "changed_at"),
+                short(&told, 40),
+            ]
+        })
+        .collect();
+    table(&["ID", "MACHINE", "KEY", "STATUS", "STEP", "CHANGED", ""], &rows, "no instances");
+    if let Some(next) = page.get("next").and_then(Value::as_str) {
+        line(&format!("more: --cursor {next}"));
+    }
+}
+
+/// What there is to tell of an instance, in the order in which people ask.
+const MEMBERS: [&str; 26] = [
+    "id",
+    "key",
+    "machine",
+    "version",
+    "namespace",
+    "status",
+    "step",
+    "awaits",
+    "wake_at",
+    "attempt",
+    "last_error",
+    "paused",
+    "cancel_requested",
+    "queue",
+    "priority",
+    "lane",
+    "lane_blocked",
+    "inbox",
+    "barrier",
+    "parent",
+    "worker",
+    "seq",
+    "created_at",
+    "changed_at",
+    "ended_at",
+    "state",
+];
+
+pub(super) async fn get(conn: &Conn, output: Output, args: &One) -> Result<(), Failure> {
+    let instance = conn.get(&instance_path(&args.instance)).await?;
+    output.show(&instance, |instance| {
+        for name in MEMBERS.into_iter().chain(["output"]) {
+            let shown = match &instance[name] {
+                Value::Null | Value::Bool(false) => continue,
+                Value::Array(items) if items.is_empty() => continue,
+                document if matches!(name, "state" | "output") => {
+                    serde_json::to_string_pretty(document).unwrap_or_default()
+                }
+                _ => text(instance, name),
+            };
+            line(&format!("{name:<17}{shown}"));
+        }
+    });
+    Ok(())
+}
+
+/// Which events.
+#[derive(Debug, clap::Args)]
+pub struct History {
+    /// Its id or its key
+    instance: String,
+    /// After this event
+    #[arg(long, default_value_t = 0)]
+    after: u64,
+    /// Show the state after each event
+    #[arg(long)]
+    states: bool,
+}
+
+pub(super) async fn history(conn: &Conn, output: Output, args: History) -> Result<(), Failure> {
+    let path = format!("{}/history", instance_path(&args.instance));
+    let mut page = conn
+        .get(&with_query(
+            &path,
+            &[("after", Some(args.after.to_string())), ("limit", Some("500".to_owned()))],
+        ))
+        .await?;
+    while let Some(next) = page.get("next").and_then(Value::as_str).map(str::to_owned) {
+        let mut more = conn
+            .get(&with_query(&path, &[("cursor", Some(next)), ("limit", Some("500".to_owned()))]))
+            .await?;
+        page["items"].as_array_mut().expect("items").append(more["items"].as_array_mut().expect("items"));
+        page["next"] = more["next"].take();
+    }
+    output.show(&page, |page| {
+        let rows: Vec<_> = items(page, "items")
+            .map(|event| {
+                let told = event
+                    .get("data")
+                    .filter(|data| !data.is_null())
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
+                let told = if args.states { event["state"].to_string() } else { told };
+                let told = if args.states { inert(&told) } else { short(&inert(&told), 60) };
+                vec![text(event, "seq"), text(event, "at"), text(event, "kind"), text(event, "step"), told]
+            })
+            .collect();
+        let last = if args.states { "STATE" } else { "DATA" };
+        table(&["SEQ", "AT", "EVENT", "STEP", last], &rows, "no events: history is off, or they were pruned");
+    });
+    Ok(())
+}
+
+pub(super) async fn inbox(conn: &Conn, output: Output, args: &One) -> Result<(), Failure> {
+    let page = conn.get(&format!("{}/inbox?limit=500", instance_path(&args.instance))).await?;
+    output.show(&page, |page| {
+        let row = |signal: &Value| {
+            let payload = short(&inert(&signal["payload"].to_string()), 60);
+            vec![
+                text(signal, "id"),
+                text(signal, "name"),
+                text(signal, "dedup_key"),
+                age(signal, "at"),
+                payload,
+            ]
+        };
+        let rows: Vec<_> = items(page, "items").map(row).collect();
+        table(&["ID", "SIGNAL", "DEDUP KEY", "ARRIVED", "PAYLOAD"], &rows, "the inbox is empty");
+    });
+    Ok(())
+}
+
+pub(super) async fn children(conn: &Conn, output: Output, args: &One) -> Result<(), Failure> {
+    let page = conn.get(&format!("{}/children?limit=500", instance_path(&args.instance))).await?;
+    output.show(&page, print_page);
+    Ok(())
+}
+
+/// How long to wait.
+#[derive(Debug, clap::Args)]
+pub struct ResultArgs {
+    /// Its id or its key
+    instance: String,
+    /// Wait for its end this long, such as 30s
+    #[arg(long, value_name = "SPAN")]
+    wait: Option<String>,
+}
+
+pub(super) async fn result(conn: &Conn, output: Output, args: ResultArgs) -> Result<ExitCode, Failure> {
+    let path = with_query(&format!("{}/result", instance_path(&args.instance)), &[("wait", args.wait)]);
+    let (status, result) = conn.json(Method::GET, &path, None).await?;
+    output.show(&result, |result| match text(result, "status").as_str() {
+        "done" => line(&result["output"].to_string()),
+        "failed" | "cancelled" => line(&format!("{}: {}", text(result, "status"), text(result, "error"))),
+        _ => line(&text(result, "explanation")),
+    });
+    Ok(if status == StatusCode::ACCEPTED { ExitCode::from(7) } else { ExitCode::SUCCESS })
+}
+
+pub(super) async fn explain(conn: &Conn, output: Output, args: &One) -> Result<(), Failure> {
+    let explanation = conn.get(&format!("{}/explain", instance_path(&args.instance))).await?;
+    output.show(&explanation, |explanation| line(&text(explanation, "explanation")));
+    Ok(())
+}

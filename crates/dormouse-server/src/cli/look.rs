@@ -1,0 +1,119 @@
+//! The overview.
+
+use serde_json::Value;
+
+use super::Failure;
+use super::conn::{Conn, with_query};
+use super::instances::print_page;
+use super::output::{Output, age, items, line, table, text};
+
+/// For what.
+#[derive(Debug, clap::Args)]
+pub struct Waiting {
+    /// List who waits for this signal
+    signal: Option<String>,
+    /// At most this many
+    #[arg(long, requires = "signal")]
+    limit: Option<usize>,
+}
+
+pub(super) async fn waiting(conn: &Conn, output: Output, args: Waiting) -> Result<(), Failure> {
+    let limit = args.limit.map(|limit| limit.to_string());
+    let who = args.signal.is_some();
+    let waiting = conn.get(&with_query("/v1/waiting", &[("signal", args.signal), ("limit", limit)])).await?;
+    output.show(&waiting, |waiting| if who { print_page(waiting) } else { print_awaiting(waiting) });
+    Ok(())
+}
+
+fn print_awaiting(value: &Value) {
+    let row = |awaited: &Value| {
+        let more = if awaited["is_capped"] == true { " or more" } else { "" };
+        let count = format!("{}{more}", text(awaited, "count"));
+        vec![text(awaited, "names"), count, text(awaited, "oldest"), age(awaited, "since")]
+    };
+    let rows: Vec<_> = items(value, "awaiting").map(row).collect();
+    table(&["SIGNALS", "WAITING", "OLDEST", "SINCE"], &rows, "nobody waits for a signal");
+}
+
+pub(super) async fn queues(conn: &Conn, output: Output) -> Result<(), Failure> {
+    output.show(&conn.get("/v1/queues").await?, print_queues);
+    Ok(())
+}
+
+fn print_queues(value: &Value) {
+    let row = |queue: &Value| {
+        let paused = if queue["paused"] == true { "paused" } else { "" };
+        vec![
+            text(queue, "name"),
+            text(queue, "runnable"),
+            age(queue, "oldest_runnable_at"),
+            text(queue, "workers"),
+            paused.to_owned(),
+        ]
+    };
+    let rows: Vec<_> = items(value, "queues").map(row).collect();
+    table(
+        &["QUEUE", "RUNNABLE", "OLDEST", "WORKERS", ""],
+        &rows,
+        "no queue holds anything, and none is served",
+    );
+}
+
+pub(super) async fn workers(conn: &Conn, output: Output) -> Result<(), Failure> {
+    output.show(&conn.get("/v1/workers").await?, |value| {
+        let row = |worker: &Value| {
+            let machines: Vec<_> = items(worker, "machines")
+                .map(|machine| format!("{} {}", text(machine, "name"), text(machine, "version")))
+                .collect();
+            let live = if worker["is_live"] == true { "live" } else { "gone" };
+            vec![
+                text(worker, "id"),
+                text(worker, "name"),
+                live.to_owned(),
+                age(worker, "started_at"),
+                text(worker, "claims"),
+                text(worker, "queues"),
+                machines.join(", "),
+            ]
+        };
+        let rows: Vec<_> = items(value, "workers").map(row).collect();
+        let headers = ["ID", "WORKER", "", "STARTED", "CLAIMS", "QUEUES", "MACHINES"];
+        table(&headers, &rows, "no worker serves this namespace: start one with `worker` or `serve`");
+    });
+    Ok(())
+}
+
+pub(super) async fn machines(conn: &Conn, output: Output) -> Result<(), Failure> {
+    output.show(&conn.get("/v1/machines").await?, |value| {
+        let mut rows = Vec::new();
+        for machine in items(value, "machines") {
+            let head = || [text(machine, "name"), text(machine, "versions"), text(machine, "workers")];
+            let mut places: Vec<_> = items(machine, "places")
+                .map(|place| [text(place, "step"), text(place, "status"), text(place, "count")])
+                .collect();
+            if places.is_empty() {
+                places.push(Default::default());
+            }
+            for (index, place) in places.into_iter().enumerate() {
+                let head = if index == 0 { head() } else { Default::default() };
+                rows.push(head.into_iter().chain(place).collect());
+            }
+        }
+        let headers = ["MACHINE", "VERSIONS", "WORKERS", "STEP", "STATUS", "INSTANCES"];
+        table(&headers, &rows, "no machine is known, and there are no instances");
+    });
+    Ok(())
+}
+
+pub(super) async fn stats(conn: &Conn, output: Output) -> Result<(), Failure> {
+    output.show(&conn.get("/v1/stats").await?, |stats| {
+        let statuses = stats["statuses"].as_object().into_iter().flatten();
+        let rows: Vec<_> = statuses.map(|(status, count)| vec![status.clone(), count.to_string()]).collect();
+        table(&["STATUS", "INSTANCES"], &rows, "");
+        line(&format!("\n{} live workers\n", text(stats, "workers")));
+        print_queues(stats);
+        line("");
+        print_awaiting(stats);
+    });
+    Ok(())
+}

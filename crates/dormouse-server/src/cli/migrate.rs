@@ -1,0 +1,56 @@
+//! `migrate`: makes a database or brings its schema up to date, or prints how.
+
+use std::process::ExitCode;
+
+use dormouse::store::postgres::{Migrated, PostgresStore, roles_script, schema_script};
+use serde_json::json;
+
+use super::output::{Output, line};
+use super::{Failure, Globals};
+
+/// What to print instead.
+#[derive(Debug, clap::Args)]
+pub struct Migrate {
+    /// Print the PostgreSQL schema as a script, for whoever runs migrations by hand
+    #[arg(long)]
+    sql: bool,
+    /// Print the script that makes the PostgreSQL roles for migrating, running, reading and calling
+    #[arg(long, conflicts_with = "sql")]
+    roles: bool,
+}
+
+pub(super) async fn migrate(globals: &Globals, output: Output, args: Migrate) -> Result<ExitCode, Failure> {
+    match args {
+        Migrate { sql: true, .. } => print!("{}", schema_script()),
+        Migrate { roles: true, .. } => print!("{}", roles_script()),
+        Migrate { .. } => tell(globals, output, bring_up_to_date(globals).await?),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says which schema version was found, and which is there now.
+async fn bring_up_to_date(globals: &Globals) -> Result<(i64, i64), Failure> {
+    match globals.postgres_url().filter(|_| globals.server.is_none()) {
+        Some(url) => {
+            let Migrated { from, to } = PostgresStore::migrate(&url).await?;
+            Ok((from.into(), to.into()))
+        }
+        // Opening a file is all it takes.
+        None => {
+            let about = globals.open().await?.about().await?;
+            Ok((about.schema_found, about.schema))
+        }
+    }
+}
+
+fn tell(globals: &Globals, output: Output, (found, now): (i64, i64)) {
+    let db = globals.shown();
+    let value = json!({ "db": db, "schema_found": found, "schema": now });
+    output.show(&value, |_| {
+        line(&match found {
+            0 => format!("made {db} with schema version {now}"),
+            _ if found == now => format!("{db} has schema version {now}: nothing to do"),
+            _ => format!("{db} went from schema version {found} to {now}"),
+        });
+    });
+}

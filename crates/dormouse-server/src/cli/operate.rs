@@ -1,0 +1,163 @@
+//! Operating on instances and queues.
+
+use serde_json::{Value, json};
+
+use super::conn::{Conn, encode};
+use super::output::{Output, items, line, text};
+use super::{Failure, instance_path, json_argument};
+
+/// Some instances.
+#[derive(Debug, clap::Args)]
+pub struct Many {
+    /// Their ids or keys
+    #[arg(required = true, value_name = "INSTANCE")]
+    instances: Vec<String>,
+}
+
+pub(super) async fn cancel(conn: &Conn, output: Output, args: Many) -> Result<(), Failure> {
+    for instance in &args.instances {
+        let cancelled = conn.post(&format!("{}/cancel", instance_path(instance)), &json!({})).await?;
+        output.show(&cancelled, |cancelled| {
+            let told = match text(cancelled, "cancel").as_str() {
+                "requested" => "a step is running: it will be cancelled when that ends".to_owned(),
+                "already_ended" => format!("it was {} already", text(cancelled, "status")),
+                _ => format!("cancelled, with {} descendants", text(cancelled, "descendants")),
+            };
+            line(&format!("{instance}: {told}"));
+        });
+    }
+    Ok(())
+}
+
+/// What to run again, and where from.
+#[derive(Debug, clap::Args)]
+pub struct Retry {
+    /// Its id or its key
+    instance: String,
+    /// From this step instead of its own
+    #[arg(long)]
+    step: Option<String>,
+    /// With this state in JSON, @file, or - for what comes in
+    #[arg(long, value_name = "JSON")]
+    state: Option<String>,
+}
+
+pub(super) async fn retry(conn: &Conn, output: Output, args: Retry) -> Result<(), Failure> {
+    let mut body = json!({ "step": args.step });
+    if let Some(state) = &args.state {
+        body["state"] = json_argument("--state", state)?;
+    }
+    let retried = conn.post(&format!("{}/retry", instance_path(&args.instance)), &body).await?;
+    output.show(&retried, |retried| line(&format!("{} runs again", text(retried, "id"))));
+    Ok(())
+}
+
+/// What to brake.
+#[derive(Debug, clap::Args)]
+pub struct Brake {
+    /// An instance, by its id or its key
+    #[arg(required_unless_present = "queue")]
+    instance: Option<String>,
+    /// A queue, by its name
+    #[arg(long, conflicts_with = "instance")]
+    queue: Option<String>,
+}
+
+/// `verb` is `pause` or `resume`.
+pub(super) async fn brake(conn: &Conn, output: Output, args: Brake, verb: &str) -> Result<(), Failure> {
+    let (what, path) = match (&args.instance, &args.queue) {
+        (Some(instance), _) => (instance.clone(), instance_path(instance)),
+        (None, Some(queue)) => (format!("queue {queue}"), format!("/v1/queues/{}", encode(queue))),
+        (None, None) => return Err(Failure::usage("say what: an instance, or --queue")),
+    };
+    let done = conn.post(&format!("{path}/{verb}"), &json!({})).await?;
+    output.show(&done, |_| line(&format!("{what} is {verb}d")));
+    Ok(())
+}
+
+/// Where to start another instance.
+#[derive(Debug, clap::Args)]
+pub struct Fork {
+    /// Its id or its key
+    instance: String,
+    /// The event to start from, by its number in the history
+    #[arg(long, value_name = "SEQ")]
+    from: u64,
+    /// Change a part of the state, such as `basket.lines.0=7`; the value is JSON, or else text
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// Another step
+    #[arg(long)]
+    step: Option<String>,
+    /// A key for the new instance
+    #[arg(long)]
+    key: Option<String>,
+}
+
+pub(super) async fn fork(conn: &Conn, output: Output, args: Fork) -> Result<(), Failure> {
+    let path = instance_path(&args.instance);
+    let mut body = json!({ "seq": args.from, "step": args.step, "key": args.key });
+    if !args.set.is_empty() {
+        let mut state = state_after(conn, &path, args.from).await?;
+        for change in &args.set {
+            set(&mut state, change)?;
+        }
+        body["state"] = state;
+    }
+    let forked = conn.post(&format!("{path}/fork"), &body).await?;
+    output.show(&forked, |forked| line(&format!("started {}", text(forked, "id"))));
+    Ok(())
+}
+
+async fn state_after(conn: &Conn, path: &str, seq: u64) -> Result<Value, Failure> {
+    let page = conn.get(&format!("{path}/history?after={}&limit=1", seq.saturating_sub(1))).await?;
+    let event = items(&page, "items").find(|event| event["seq"] == seq);
+    let missing = || Failure::new(3, format!("there is no event {seq} in its history"));
+    Ok(event.ok_or_else(missing)?["state"].clone())
+}
+
+/// Sets one place of a document: names and indexes, with dots between them.
+fn set(state: &mut Value, change: &str) -> Result<(), Failure> {
+    let (path, value) = change
+        .split_once('=')
+        .ok_or_else(|| Failure::usage(format!("--set {change:?} is not of the form PATH=VALUE")))?;
+    let refuse = |part: &str| Failure::usage(format!("--set {path}: there is no {part:?} in the state"));
+    let (parents, last) = path.rsplit_once('.').map_or((None, path), |(parents, last)| (Some(parents), last));
+    let mut place = state;
+    for part in parents.into_iter().flat_map(|parents| parents.split('.')) {
+        let next = match place {
+            Value::Array(items) => part.parse().ok().and_then(|index: usize| items.get_mut(index)),
+            other => other.get_mut(part),
+        };
+        place = next.ok_or_else(|| refuse(part))?;
+    }
+    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+    match place {
+        Value::Object(members) => {
+            members.insert(last.to_owned(), value);
+        }
+        Value::Array(items) => {
+            let index: Option<usize> = last.parse().ok();
+            *index.and_then(|index| items.get_mut(index)).ok_or_else(|| refuse(last))? = value;
+        }
+        _ => return Err(refuse(last)),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_state_is_set_by_its_path() {
+        let mut state = json!({ "basket": { "lines": [1, 2] }, "note": "a" });
+        for change in ["basket.lines.1=7", "note=two words", "basket.gift=true"] {
+            set(&mut state, change).expect("a place");
+        }
+        assert_eq!(state, json!({ "basket": { "lines": [1, 7], "gift": true }, "note": "two words" }));
+        for change in ["nothing.here=1", "basket.lines.9=1", "note.x=1", "no value"] {
+            assert!(set(&mut state, change).is_err(), "{change}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `serve` and `worker`: what runs until it is stopped.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use dormouse::store::{Namespaces, Store};
+use dormouse::{Engine, EngineBuilder};
+
+use super::{Failure, Globals, Machines};
+use crate::listen::{Auth, access_at, listen};
+use crate::{Exporter, Server, Stop};
+
+/// How to serve.
+#[derive(Debug, clap::Args)]
+pub struct Serve {
+    /// Where to listen; other machines get in with `--auth keys` alone
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7878", env = "DORMOUSE_BIND")]
+    bind: SocketAddr,
+    /// Who may come in: by default anyone on this host until the first API key is made, then whoever has one
+    #[arg(long, value_enum, env = "DORMOUSE_AUTH")]
+    auth: Option<Auth>,
+    /// Answer to this host name as well, where no API key is asked for
+    #[arg(long = "allow-host", value_name = "NAME")]
+    allow_hosts: Vec<String>,
+    /// Run no machines here
+    #[arg(long)]
+    no_worker: bool,
+}
+
+pub(super) async fn serve(globals: &Globals, args: Serve, machines: Machines) -> Result<ExitCode, Failure> {
+    let mut stop = Stop::listen()?;
+    let store = globals.open().await?;
+    let exporter = Exporter::install();
+    let builder = engine(globals, store, &machines);
+    let client = builder.client();
+    let access = access_at(&client, args.bind, args.auth, &args.allow_hosts).await?;
+    let runs = !args.no_worker && client.registry().machines().next().is_some();
+    let engine = if runs { Some(builder.start().await?) } else { None };
+    let server = Server::new(client).access(access);
+    let server = match exporter {
+        Some(exporter) => server.exporter(exporter),
+        None => server,
+    };
+    let served = listen(server, args.bind, &mut stop, |address| {
+        let machines = if runs { "with this program's machines" } else { "without machines" };
+        tracing::info!(%address, db = globals.shown(), "serving http://{address}, {machines}");
+    });
+    let served = served.await;
+    shut_down(engine, &mut stop).await;
+    served?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn worker(globals: &Globals, machines: Machines) -> Result<ExitCode, Failure> {
+    let mut stop = Stop::listen()?;
+    let builder = engine(globals, globals.open().await?, &machines);
+    if builder.client().registry().machines().next().is_none() {
+        let told =
+            "this program has no machines to run: write one with `dormouse_server::main(|engine| ...)`";
+        return Err(Failure::new(4, told));
+    }
+    let engine = builder.start().await?;
+    tracing::info!(db = globals.shown(), "working");
+    stop.requested().await;
+    shut_down(Some(engine), &mut stop).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn engine(globals: &Globals, store: Arc<dyn Store>, machines: &Machines) -> EngineBuilder {
+    let builder = machines(Engine::on(store));
+    match &globals.namespace {
+        Some(namespace) => builder.namespaces(Namespaces::Only(vec![namespace.clone()])),
+        None => builder,
+    }
+}
+
+/// Lets running steps end; a second request to stop does not wait for them.
+async fn shut_down(engine: Option<Engine>, stop: &mut Stop) {
+    let Some(engine) = engine else { return };
+    tracing::info!("stopping: running steps may end");
+    tokio::select! {
+        () = engine.shutdown() => {}
+        () = stop.requested() => tracing::warn!("stopped at once: what was running will run again"),
+    }
+}

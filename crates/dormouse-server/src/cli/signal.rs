@@ -1,0 +1,129 @@
+//! `signal`: one instance, or all that match after a look at how many they are.
+
+use serde_json::{Value, json};
+
+use super::conn::Conn;
+use super::instances::Filter;
+use super::output::{Output, items, line, text};
+use super::{Failure, instance_path, json_argument};
+
+/// Signals sent in one write.
+const BATCH: usize = 500;
+
+/// What to send, and to whom.
+#[derive(Debug, clap::Args)]
+pub struct Signal {
+    /// The signal's name
+    name: String,
+    /// Its payload in JSON, @file, or - for what comes in [default: null]
+    payload: Option<String>,
+    /// The instance, by its id or its key
+    #[arg(long, value_name = "INSTANCE", required_unless_present = "where_")]
+    to: Option<String>,
+    /// All live instances that match, such as `awaiting=payment,machine=order`: says how many they are, and sends
+    /// with --yes
+    #[arg(id = "where_", long = "where", value_name = "NAME=VALUE,...", conflicts_with = "to")]
+    filter: Option<String>,
+    /// Send to all that --where matches
+    #[arg(long, requires = "where_")]
+    yes: bool,
+    /// Makes redelivery a no-op for the life of the instance
+    #[arg(long, value_name = "KEY")]
+    dedup: Option<String>,
+}
+
+pub(super) async fn signal(conn: &Conn, output: Output, args: Signal) -> Result<(), Failure> {
+    let payload = args.payload.as_deref().map(|text| json_argument("the payload", text)).transpose()?;
+    let signal = json!({ "name": args.name, "payload": payload, "dedup_key": args.dedup });
+    match (&args.to, &args.filter) {
+        (Some(to), _) => {
+            let delivered = conn.post(&format!("{}/signals", instance_path(to)), &signal).await?;
+            output.show(&delivered, |delivered| {
+                let woke = if delivered["woke"] == true { ", and woke it" } else { "" };
+                line(&format!("{}{woke}", text(delivered, "delivered")));
+            });
+            Ok(())
+        }
+        (None, Some(filter)) => signal_all(conn, output, &parse_filter(filter)?, &signal, args.yes).await,
+        (None, None) => Err(Failure::usage("say to whom: --to or --where")),
+    }
+}
+
+fn parse_filter(text: &str) -> Result<Filter, Failure> {
+    let mut filter = Filter::default();
+    for pair in text.split(',') {
+        let (name, value) = pair
+            .split_once('=')
+            .ok_or_else(|| Failure::usage(format!("--where: {pair:?} is not of the form NAME=VALUE")))?;
+        let value = Some(value.to_owned());
+        match name.trim() {
+            "machine" => filter.machine = value,
+            "status" => filter.status = value,
+            "queue" => filter.queue = value,
+            "key" => filter.key = value,
+            "awaiting" => filter.awaiting = value,
+            other => {
+                let told = format!("--where: {other:?} is not one of machine, status, queue, key, awaiting");
+                return Err(Failure::usage(told));
+            }
+        }
+    }
+    Ok(filter)
+}
+
+async fn signal_all(
+    conn: &Conn,
+    output: Output,
+    filter: &Filter,
+    signal: &Value,
+    is_meant: bool,
+) -> Result<(), Failure> {
+    let ids = matching(conn, output, filter).await?;
+    if !is_meant {
+        let told = json!({ "would_signal": ids.len(), "instances": ids.iter().take(20).collect::<Vec<_>>() });
+        output.show(&told, |_| {
+            line(&format!("{} live instances match; nothing was sent. Send with --yes", ids.len()));
+        });
+        return Ok(());
+    }
+    let (mut accepted, mut duplicate, mut ended) = (0, 0, 0);
+    for batch in ids.chunks(BATCH) {
+        let signals = batch.iter().map(|id| {
+            let mut signal = signal.clone();
+            signal["target"] = json!(id);
+            signal
+        });
+        let answer =
+            conn.post("/v1/signals/batch", &json!({ "signals": signals.collect::<Vec<_>>() })).await?;
+        for result in items(&answer, "results") {
+            match text(result, "delivered").as_str() {
+                "accepted" => accepted += 1,
+                "duplicate" => duplicate += 1,
+                _ => ended += 1,
+            }
+        }
+        output.progress(&format!("{} of {} signalled", accepted + duplicate + ended, ids.len()));
+    }
+    output.progress_is_over();
+    let told = json!({ "accepted": accepted, "duplicate": duplicate, "no_target": ended });
+    output.show(&told, |_| {
+        line(&format!("{accepted} accepted, {duplicate} had it already, {ended} had ended meanwhile"));
+    });
+    Ok(())
+}
+
+/// The live instances that match.
+async fn matching(conn: &Conn, output: Output, filter: &Filter) -> Result<Vec<i64>, Failure> {
+    let (mut ids, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = conn.get(&filter.path(BATCH, cursor)).await?;
+        let live = items(&page, "items").filter(|instance| instance["ended_at"].is_null());
+        ids.extend(live.filter_map(|instance| instance["id"].as_i64()));
+        output.progress(&format!("{} match so far", ids.len()));
+        cursor = page.get("next").and_then(Value::as_str).map(str::to_owned);
+        if cursor.is_none() {
+            output.progress_is_over();
+            return Ok(ids);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! `watch`: what changes, as it changes.
+
+use axum::http::Method;
+use futures_util::TryStreamExt as _;
+use serde_json::Value;
+
+use super::conn::{Conn, with_query};
+use super::output::{Output, line, text};
+use super::{Failure, instance_path};
+
+/// What to watch.
+#[derive(Debug, clap::Args)]
+pub struct Watch {
+    /// One instance, by its id or its key; until it ends
+    instance: Option<String>,
+    /// Of this machine
+    #[arg(long)]
+    machine: Option<String>,
+    /// In this queue
+    #[arg(long)]
+    queue: Option<String>,
+}
+
+pub(super) async fn watch(conn: &Conn, output: Output, args: Watch) -> Result<(), Failure> {
+    let id = match &args.instance {
+        Some(instance) => Some(text(&conn.get(&instance_path(instance)).await?, "id")),
+        None => None,
+    };
+    let path =
+        with_query("/v1/events", &[("instance", id), ("machine", args.machine), ("queue", args.queue)]);
+    let response = conn.open(Method::GET, &path, None).await?;
+    if !response.status().is_success() {
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap_or_default();
+        return Err(Failure::problem(status, &body));
+    }
+    let mut body = response.into_body().into_data_stream();
+    let mut pending = Vec::new();
+    let broke_off = |error: axum::Error| Failure::unreachable(format!("the stream broke off: {error}"));
+    while let Some(bytes) = body.try_next().await.map_err(broke_off)? {
+        pending.extend_from_slice(&bytes);
+        while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
+            let read: Vec<u8> = pending.drain(..=end).collect();
+            if let Some(data) = String::from_utf8_lossy(&read).strip_prefix("data: ")
+                && let Ok(change) = serde_json::from_str::<Value>(data)
+                && change.get("instance").is_some()
+            {
+                output.show(&change, print);
+                let ended = matches!(text(&change, "kind").as_str(), "done" | "failed" | "cancelled");
+                if ended && args.instance.is_some() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Err(Failure::unreachable("the server ended the stream"))
+}
+
+fn print(change: &Value) {
+    let key = text(change, "key");
+    let key = if key.is_empty() { String::new() } else { format!(" {key}") };
+    line(&format!(
+        "{}  {} {}{key}  {} at {}",
+        text(change, "at"),
+        text(change, "machine"),
+        text(change, "instance"),
+        text(change, "kind"),
+        text(change, "step"),
+    ));
+}

@@ -1,0 +1,44 @@
+//! `dormouse dev`: the HTTP API over an order shop that runs, with something to try.
+
+use std::net::SocketAddr;
+
+use dormouse::Client;
+use dormouse_server::cli::{Failure, Globals};
+use dormouse_server::{Exporter, Server, Stop, access_at, listen};
+
+use crate::demo::Shopkeeper;
+
+/// How to serve the shop.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7878")]
+    bind: SocketAddr,
+    /// How many orders a new database starts with
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    orders: u64,
+}
+
+pub(crate) async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
+    globals.log(false);
+    let mut stop = Stop::listen()?;
+    let exporter = Exporter::install().expect("this process has no other recorder");
+    let client = Client::on(globals.open().await?);
+    let access = access_at(&client, args.bind, None, &[]).await?;
+    let shop = Shopkeeper::open(client, args.orders).await?;
+    let server = Server::new(shop.client()).access(access).exporter(exporter);
+    let db = globals.shown();
+    let served = listen(server, args.bind, &mut stop, |address| {
+        println!("An order shop runs on {db}. Its API is at\n\n    http://{address}\n");
+        println!("See who waits for an approval, approve one, and watch the shop:\n");
+        println!("    curl 'http://{address}/v1/waiting?signal=approval'");
+        println!("    curl -H 'Content-Type: application/json' -d '{{\"name\":\"approval\",\"payload\":{{\"granted\":true}}}}' \\");
+        println!("        http://{address}/v1/instances/ID/signals");
+        println!("    curl -N http://{address}/v1/events\n");
+        println!("Or with this program: `dormouse ls`, `dormouse watch`, `dormouse --help`. Ctrl-C stops it.");
+    })
+    .await;
+    shop.close().await;
+    served?;
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! The server of dormouse: an HTTP API to mount in any program, and a command line for it.
+//!
+//! - [`Server`] is the API over a database, as an [`axum::Router`].
+//! - [`main`] is the whole command line with your machines: `myshop serve`, `myshop worker`, `myshop ls`.
+
+pub mod cli;
+
+mod access;
+mod api;
+mod body;
+mod cursor;
+mod feed;
+mod listen;
+mod metrics;
+mod openapi;
+mod problem;
+mod repeat;
+mod route;
+mod server;
+mod span;
+mod stop;
+mod view;
+
+pub use crate::access::Access;
+pub use crate::cli::main;
+pub use crate::listen::{Auth, access_at, listen};
+pub use crate::metrics::Exporter;
+pub use crate::server::Server;
+pub use crate::stop::Stop;

@@ -1,0 +1,122 @@
+//! Serving a [`Server`] at an address, from the first request to the last.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use dormouse::{BoxError, Client};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Access, Server, Stop};
+
+/// How long requests may go on after a stop was asked for.
+const DRAIN: Duration = Duration::from_secs(10);
+/// Whoever takes longer to say what they want, or says nothing for so long, is hung up on.
+const HEADERS_WITHIN: Duration = Duration::from_secs(30);
+/// Connections at a time; more wait to be taken.
+const CONNECTIONS_MAX: usize = 16 * 1024;
+/// How long to wait when the system has no room for another connection.
+const FULL_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until asked to stop, and then lets the requests under way end. A second request to stop ends it at once.
+///
+/// `ready` is told the address once requests are taken.
+pub async fn listen(
+    server: Server,
+    bind: SocketAddr,
+    stop: &mut Stop,
+    ready: impl FnOnce(SocketAddr),
+) -> io::Result<()> {
+    let listener = TcpListener::bind(bind)
+        .await
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {bind}: {error}")))?;
+    let stopping = CancellationToken::new();
+    let router = server.stopping(stopping.clone()).router();
+    ready(listener.local_addr()?);
+    let connections = GracefulShutdown::new();
+    tokio::select! {
+        () = accept(&listener, &router, &connections) => {}
+        () = stop.requested() => {}
+    }
+    drop(listener);
+    stopping.cancel();
+    tokio::select! {
+        () = connections.shutdown() => {}
+        () = tokio::time::sleep(DRAIN) => {
+            tracing::warn!("the drain time is over: requests that are still under way are cut off");
+        }
+        () = stop.requested() => {}
+    }
+    Ok(())
+}
+
+/// Takes connections for as long as it is polled.
+async fn accept(listener: &TcpListener, router: &Router, connections: &GracefulShutdown) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN);
+    loop {
+        let place = places.clone().acquire_owned().await.expect("places are never closed");
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // A caller that hung up at once, or no room for another open file: both pass.
+                tracing::debug!(%error, "a connection could not be taken");
+                tokio::time::sleep(FULL_PAUSE).await;
+                continue;
+            }
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let connection = connections.watch(http.serve_connection(TokioIo::new(stream), service));
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection broke off");
+            }
+            drop(place);
+        });
+    }
+}
+
+/// What a command line says about who may come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Auth {
+    /// Whoever has an API key.
+    Keys,
+    /// Anyone; only on the loopback interface.
+    Open,
+}
+
+/// Decides who may come in at this address, and refuses what would let anyone in from elsewhere.
+///
+/// Unless said, API keys are asked for as soon as one was ever made.
+pub async fn access_at(
+    client: &Client,
+    bind: SocketAddr,
+    auth: Option<Auth>,
+    hosts: &[String],
+) -> Result<Access, BoxError> {
+    let keys = client.store().api_keys(None).await?;
+    let auth = auth.unwrap_or(if keys.is_empty() { Auth::Open } else { Auth::Keys });
+    let is_loopback = bind.ip().is_loopback();
+    match auth {
+        Auth::Open if !is_loopback => Err(format!(
+            "{bind} can be reached from other machines, and nothing would ask who is there: make an API key \
+             (`keys create --label me --scope admin`) and serve with `--auth keys`, or bind to 127.0.0.1"
+        )
+        .into()),
+        Auth::Keys if !keys.iter().any(|key| key.is_live) => Err(
+            "API keys are asked for, and there is no live one: make one with `keys create --label me --scope admin`"
+                .into(),
+        ),
+        Auth::Keys => Ok(Access::keys()),
+        Auth::Open => Ok(hosts.iter().fold(Access::open_on_loopback(), Access::allow_host)),
+    }
+}

@@ -1,0 +1,162 @@
+//! The OpenAPI document, made from the table of routes and the handlers' own types.
+
+use schemars::Schema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use crate::api;
+use crate::problem::{Cause, TYPE_PREFIX};
+use crate::route::{Described, Needs, Route, Schemas};
+
+/// The document, of OpenAPI 3.1.
+pub(crate) fn document() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+    });
+    let mut schemas = Schemas {
+        incoming: settings.clone().for_deserialize().into_generator(),
+        outgoing: settings.for_serialize().into_generator(),
+    };
+    let mut paths = Map::new();
+    for route in api::table() {
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        path[route.method.as_str().to_lowercase()] = operation(&route, &mut schemas);
+    }
+    let mut components = schemas.incoming.take_definitions(true);
+    for (name, schema) in schemas.outgoing.take_definitions(true) {
+        let other = components.insert(name.clone(), schema.clone());
+        assert!(
+            other.is_none_or(|other| other == schema),
+            "{name} is not the same both ways: give it two names"
+        );
+    }
+    components.insert("Problem".to_owned(), problem_schema());
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "dormouse", "version": env!("CARGO_PKG_VERSION"),
+            "description": "Durable state machines that sleep until something happens.",
+            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+        },
+        // Relative to this document, so that it holds under any prefix.
+        "servers": [{ "url": "." }],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": { "api_key": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+fn operation(route: &Route, schemas: &mut Schemas) -> Value {
+    let Described { query, body, answer, media } = (route.describe)(schemas);
+    let mut parameters: Vec<Value> = path_names(route.path).map(path_parameter).collect();
+    parameters.extend(query_parameters(&query));
+    if route.is_repeatable {
+        parameters.push(json!({
+            "name": "Idempotency-Key", "in": "header", "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
+            "description": "A request that is sent again with the same key within a day is not done again.",
+        }));
+    }
+    let mut operation = json!({
+        "operationId": operation_id(route), "summary": route.summary, "parameters": parameters,
+        "responses": responses(route, media, answer),
+    });
+    if let Some(body) = body {
+        operation["requestBody"] = json!({ "content": { "application/json": { "schema": body } } });
+    }
+    if let Needs::Scope(scope) = route.needs {
+        operation["security"] = json!([{ "api_key": [] }, {}]);
+        operation["x-dormouse-scope"] = json!(scope.as_str());
+        operation["description"] =
+            json!(format!("Needs an API key of scope `{scope}`, where keys are asked for."));
+    }
+    operation
+}
+
+fn responses(route: &Route, media: &str, answer: Option<Schema>) -> Value {
+    let content = json!({ media: { "schema": answer } });
+    let mut responses = json!({
+        "default": {
+            "description": "A problem, by RFC 9457.",
+            "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
+        },
+    });
+    let done = [("200", "Done."), ("201", "Made."), ("202", "Not yet.")];
+    for (status, description) in done.into_iter().filter(|(status, _)| answers(route, status)) {
+        responses[status] = json!({ "description": description, "content": content });
+    }
+    responses
+}
+
+/// Which statuses a route answers with when all is well.
+fn answers(route: &Route, status: &str) -> bool {
+    let makes = ["instance.start", "instance.fork", "api_key.create"].map(Some);
+    match status {
+        "201" => makes.contains(&route.audit),
+        "202" => route.path.ends_with("/result"),
+        _ => !matches!(route.audit, Some("instance.fork" | "api_key.create")),
+    }
+}
+
+fn operation_id(route: &Route) -> String {
+    let words =
+        route.path.split('/').map(|part| part.trim_matches(['{', '}'])).filter(|part| !part.is_empty());
+    let words: Vec<_> = words.map(|word| word.replace(['-', '.'], "_")).collect();
+    format!("{}_{}", route.method.as_str().to_lowercase(), words.join("_"))
+}
+
+fn path_names(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+}
+
+fn path_parameter(name: &str) -> Value {
+    let (schema, told) = match name {
+        "instance" => (
+            json!({ "type": "string", "pattern": "^(-?[0-9]{1,18}|key:.+)$" }),
+            "Its id, or `key:` and its key.",
+        ),
+        "queue" => (json!({ "type": "string", "minLength": 1, "maxLength": 255 }), "The queue's name."),
+        _ => (json!({ "type": "string" }), "The key's public part."),
+    };
+    json!({ "name": name, "in": "path", "required": true, "schema": schema, "description": told })
+}
+
+/// A query's fields are parameters of their own.
+fn query_parameters(query: &Schema) -> Vec<Value> {
+    let Some(fields) = query.get("properties").and_then(Value::as_object) else { return Vec::new() };
+    fields
+        .iter()
+        .map(|(name, schema)| {
+            let mut schema = schema.clone();
+            let told = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+            without_null(&mut schema);
+            json!({ "name": name, "in": "query", "schema": schema, "description": told.unwrap_or_default() })
+        })
+        .collect()
+}
+
+/// A parameter is left out or has a value; in a query, there is no null.
+fn without_null(schema: &mut Value) {
+    if let Some(types) = schema.get_mut("type").and_then(Value::as_array_mut) {
+        types.retain(|name| name != "null");
+    }
+    if let Some(choices) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {
+        choices.retain(|choice| choice["type"] != "null");
+    }
+}
+
+fn problem_schema() -> Value {
+    let types: Vec<_> = Cause::ALL.iter().map(|cause| format!("{TYPE_PREFIX}{}", cause.word())).collect();
+    json!({
+        "type": "object",
+        "required": ["type", "title", "status", "detail"],
+        "properties": {
+            "type": { "type": "string", "enum": types, "description": "The cause; it does not change." },
+            "title": { "type": "string" },
+            "status": { "type": "integer" },
+            "detail": { "type": "string", "description": "What was wrong with this request, and what to do." },
+        },
+    })
+}

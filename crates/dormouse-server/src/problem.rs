@@ -1,0 +1,240 @@
+//! What went wrong, as RFC 9457 wants it told: a stable `type` for each cause, and a sentence.
+
+use axum::body::Body as ResponseBody;
+use axum::http::{HeaderValue, Response, StatusCode, header};
+use dormouse::Error;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// A refusal or a fault, on its way to the caller.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    pub(crate) cause: Cause,
+    pub(crate) detail: String,
+    /// Members of its own, such as who holds a key.
+    pub(crate) members: Map<String, Value>,
+}
+
+macro_rules! causes {
+    ($($(#[doc = $doc:literal])+ $variant:ident => $word:literal, $status:ident;)+) => {
+        /// Why a request was not done. The word is the end of the problem's `type`, and does not change.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Cause {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl Cause {
+            /// Every cause, with its word, status and meaning.
+            pub(crate) const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            pub(crate) const fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+
+            pub(crate) const fn status(self) -> StatusCode {
+                match self { $(Self::$variant => StatusCode::$status,)+ }
+            }
+
+            /// What it means, whatever the request was.
+            pub(crate) fn title(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($doc),+).trim(),)+ }
+            }
+        }
+    };
+}
+
+causes! {
+    /// The request is malformed.
+    InvalidRequest => "invalid-request", BAD_REQUEST;
+    /// The JSON is nested too deeply.
+    TooDeep => "too-deep", BAD_REQUEST;
+    /// The cursor is not one that this list gave.
+    InvalidCursor => "invalid-cursor", BAD_REQUEST;
+    /// An API key is needed.
+    Unauthenticated => "unauthenticated", UNAUTHORIZED;
+    /// The API key does not allow this.
+    Forbidden => "forbidden", FORBIDDEN;
+    /// The request comes from a page of another site.
+    UntrustedOrigin => "untrusted-origin", FORBIDDEN;
+    /// The request names a host that this server is not known by.
+    UntrustedHost => "untrusted-host", MISDIRECTED_REQUEST;
+    /// There is no such thing.
+    NotFound => "not-found", NOT_FOUND;
+    /// There is no live instance to signal.
+    NoTarget => "no-target", NOT_FOUND;
+    /// There is no such event in the history.
+    NoEvent => "no-event", NOT_FOUND;
+    /// There is no such route.
+    NoRoute => "no-route", NOT_FOUND;
+    /// The route does not know this method.
+    MethodNotAllowed => "method-not-allowed", METHOD_NOT_ALLOWED;
+    /// The key is taken by another instance.
+    KeyTaken => "key-taken", CONFLICT;
+    /// The instance is in another status than this needs.
+    WrongStatus => "wrong-status", CONFLICT;
+    /// A request with this Idempotency-Key is being done.
+    UnderWay => "under-way", CONFLICT;
+    /// The request or a document in it is too large.
+    TooLarge => "too-large", PAYLOAD_TOO_LARGE;
+    /// The body is not JSON, or is encoded.
+    UnsupportedMediaType => "unsupported-media-type", UNSUPPORTED_MEDIA_TYPE;
+    /// This Idempotency-Key was used for another request.
+    KeyReused => "idempotency-key-reused", UNPROCESSABLE_ENTITY;
+    /// A name, key, queue, lane or namespace cannot be used.
+    InvalidName => "invalid-name", UNPROCESSABLE_ENTITY;
+    /// The state is not one that an instance can have.
+    InvalidState => "invalid-state", UNPROCESSABLE_ENTITY;
+    /// The payload is not what the machine accepts for this signal.
+    PayloadRefused => "payload-refused", UNPROCESSABLE_ENTITY;
+    /// A document or a text holds the character U+0000, which this database cannot store.
+    HoldsNul => "holds-nul", UNPROCESSABLE_ENTITY;
+    /// Something failed here.
+    Internal => "internal", INTERNAL_SERVER_ERROR;
+    /// The database is busy, or the server is stopping.
+    Unavailable => "unavailable", SERVICE_UNAVAILABLE;
+    /// The disk is full.
+    DiskFull => "disk-full", INSUFFICIENT_STORAGE;
+}
+
+/// What every problem's `type` starts with.
+pub(crate) const TYPE_PREFIX: &str = "urn:dormouse:problem:";
+
+impl Problem {
+    pub(crate) fn new(cause: Cause, detail: impl Into<String>) -> Self {
+        Self { cause, detail: detail.into(), members: Map::new() }
+    }
+
+    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(Cause::InvalidRequest, detail)
+    }
+
+    pub(crate) fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
+        self.members.insert(member.to_owned(), value.into());
+        self
+    }
+
+    fn body(&self) -> String {
+        let Self { cause, detail, members } = self;
+        let body = Body {
+            cause: format!("{TYPE_PREFIX}{}", cause.word()),
+            title: cause.title(),
+            status: cause.status().as_u16(),
+            detail,
+            members,
+        };
+        serde_json::to_string(&body).expect("text and numbers can be written")
+    }
+
+    pub(crate) fn into_response(self) -> Response<ResponseBody> {
+        let mut response = Response::new(ResponseBody::from(self.body()));
+        *response.status_mut() = self.cause.status();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        match self.cause {
+            Cause::Unauthenticated => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            Cause::Unavailable | Cause::UnderWay => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+/// A problem as it is written, in the order in which people read it.
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(rename = "type")]
+    cause: String,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    #[serde(flatten)]
+    members: &'a Map<String, Value>,
+}
+
+/// What the library says is told as it is, unless it could tell of the inside: SQL, paths, the system.
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let told = error.to_string();
+        let problem = |cause| Self::new(cause, told.clone());
+        match error {
+            Error::InvalidName { .. } => problem(Cause::InvalidName),
+            Error::TooLarge { .. } => problem(Cause::TooLarge),
+            Error::HoldsNul { .. } => problem(Cause::HoldsNul),
+            Error::InvalidJson { .. } | Error::Decode { .. } => problem(Cause::InvalidRequest),
+            Error::InvalidState(_) | Error::InvalidOutcome(_) => problem(Cause::InvalidState),
+            Error::KeyTaken { holder, .. } => problem(Cause::KeyTaken).with("holder", holder.0),
+            Error::NoTarget(_) => problem(Cause::NoTarget),
+            Error::PayloadRefused { .. } => problem(Cause::PayloadRefused),
+            Error::NotFound(_) => problem(Cause::NotFound),
+            Error::NoEvent { .. } => problem(Cause::NoEvent),
+            Error::WrongStatus { status, .. } => {
+                problem(Cause::WrongStatus).with("instance_status", status.as_str())
+            }
+            Error::Busy(_) => Self::hidden(
+                Cause::Unavailable,
+                "the database cannot take this now; send the request again, with an Idempotency-Key if it must not be done twice",
+                &told,
+            ),
+            Error::Closed => Self::hidden(Cause::Unavailable, "the server is stopping", &told),
+            Error::DiskFull(_) => Self::hidden(
+                Cause::DiskFull,
+                "the disk of the database is full: nothing was written; send the request again when there is room",
+                &told,
+            ),
+            Error::CannotConnect { .. } => Self::hidden(
+                Cause::Unavailable,
+                "the database cannot be reached; send the request again",
+                &told,
+            ),
+            Error::OlderSchema { .. } | Error::NewerSchema { .. } => Self::hidden(
+                Cause::Unavailable,
+                "the database is of another version than this server: who runs it has to migrate one of them",
+                &told,
+            ),
+            // The others are for who writes or starts a program: no request leads to them, unless something is broken.
+            // `OwnWrites` and `WrongStore` are among them: a step's own writes are its engine's business.
+            _ => Self::hidden(
+                Cause::Internal,
+                "nothing of the request was kept; the server's log tells more",
+                &told,
+            ),
+        }
+    }
+}
+
+impl Problem {
+    pub(crate) fn panicked(error: &tokio::task::JoinError) -> Self {
+        Self::hidden(
+            Cause::Internal,
+            "the request broke something; the server's log tells more",
+            &error.to_string(),
+        )
+    }
+
+    /// Tells the caller one thing, and the log the other.
+    fn hidden(cause: Cause, told: &str, inside: &str) -> Self {
+        tracing::error!(cause = cause.word(), error = inside, "a request failed");
+        Self::new(cause, told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_is_in_the_guide_with_its_status() {
+        let page = include_str!("../../../docs/guide/http-api.md");
+        for cause in Cause::ALL {
+            let row = page
+                .lines()
+                .find(|line| line.starts_with('|') && line.contains(&format!("`{}`", cause.word())));
+            let row = row.unwrap_or_else(|| panic!("{} is not there", cause.word()));
+            assert!(row.contains(cause.status().as_str()), "{row}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! A route: one entry of the table that the router, the access rules, the audit log and the OpenAPI document are
+//! made from. A handler's own types tell what it takes and what it answers, so none of these can drift apart.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Method, Response, StatusCode, header};
+use dormouse::store::Scope;
+use dormouse::{Client, InstanceId, Target};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::access::Caller;
+use crate::body;
+use crate::problem::Problem;
+use crate::server::App;
+
+/// What came in, decoded, and who sent it.
+pub(crate) struct Call<Q = Nothing, B = Nothing> {
+    pub(crate) app: Arc<App>,
+    pub(crate) caller: Caller,
+    /// In the caller's namespace.
+    pub(crate) client: Client,
+    pub(crate) parts: Parts,
+    pub(crate) query: Q,
+    pub(crate) body: B,
+}
+
+/// What of a request is not decoded.
+#[derive(Clone, Default)]
+pub(crate) struct Parts {
+    /// The named parts of the path.
+    pub(crate) path: Vec<(String, String)>,
+    /// The path as the caller wrote it, under whatever prefix.
+    pub(crate) full_path: String,
+    pub(crate) last_event_id: Option<String>,
+}
+
+impl<Q, B> Call<Q, B> {
+    /// A named part of the path.
+    pub(crate) fn path(&self, name: &str) -> &str {
+        let found = self.parts.path.iter().find(|(part, _)| part == name);
+        found.map(|(_, value)| value.as_str()).expect("a route names the parts its handler asks for")
+    }
+
+    /// The instance that the path names.
+    pub(crate) fn target(&self) -> Result<Target, Problem> {
+        parse_target(self.path("instance"))
+    }
+}
+
+/// An instance as callers name it: its id, or `key:` and its key.
+pub(crate) fn parse_target(text: &str) -> Result<Target, Problem> {
+    if let Some(key) = text.strip_prefix("key:") {
+        return Ok(Target::Key(key.to_owned()));
+    }
+    text.parse().map(|id| Target::Id(InstanceId(id))).map_err(|_| {
+        let shown: String = text.chars().take(64).collect();
+        Problem::invalid(format!("{shown:?} names no instance: write its id, or `key:` and its key"))
+    })
+}
+
+/// A query or a body of which nothing is expected.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
+
+/// An answer with a body in JSON.
+pub(crate) struct Answer<T> {
+    status: StatusCode,
+    location: Option<String>,
+    body: T,
+}
+
+impl<T> Answer<T> {
+    pub(crate) fn ok(body: T) -> Result<Self, Problem> {
+        Ok(Self { status: StatusCode::OK, location: None, body })
+    }
+
+    pub(crate) fn created(location: String, body: T) -> Result<Self, Problem> {
+        Ok(Self { status: StatusCode::CREATED, location: Some(location), body })
+    }
+
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> Answer<U> {
+        Answer { status: self.status, location: self.location, body: change(self.body) }
+    }
+
+    pub(crate) fn accepted(body: T) -> Result<Self, Problem> {
+        Ok(Self { status: StatusCode::ACCEPTED, location: None, body })
+    }
+}
+
+/// What a handler may answer with.
+pub(crate) trait Reply {
+    const MEDIA: &'static str;
+    fn schema(schemas: &mut SchemaGenerator) -> Option<Schema>;
+    fn into_response(self) -> Response<Body>;
+}
+
+impl<T: Serialize + JsonSchema> Reply for Answer<T> {
+    const MEDIA: &'static str = "application/json";
+
+    fn schema(schemas: &mut SchemaGenerator) -> Option<Schema> {
+        Some(schemas.subschema_for::<T>())
+    }
+
+    fn into_response(self) -> Response<Body> {
+        let body = match serde_json::to_vec(&self.body) {
+            Ok(body) => body,
+            Err(error) => return Problem::from(dormouse::Error::Storage(error.into())).into_response(),
+        };
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(Self::MEDIA));
+        if let Some(location) = self.location.and_then(|location| location.try_into().ok()) {
+            response.headers_mut().insert(header::LOCATION, location);
+        }
+        response
+    }
+}
+
+/// What a caller needs for a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    Nothing,
+    Scope(Scope),
+}
+
+/// One entry of the table.
+pub(crate) struct Route {
+    pub(crate) method: Method,
+    pub(crate) path: &'static str,
+    pub(crate) needs: Needs,
+    /// What the audit log calls it; reading has no name there.
+    pub(crate) audit: Option<&'static str>,
+    /// Whether its answer may be kept for a repeated request.
+    pub(crate) is_repeatable: bool,
+    pub(crate) summary: &'static str,
+    pub(crate) describe: fn(&mut Schemas) -> Described,
+    run: Box<dyn Fn(Undecoded) -> Running + Send + Sync>,
+}
+
+/// What a route takes and answers.
+pub(crate) struct Described {
+    pub(crate) query: Schema,
+    pub(crate) body: Option<Schema>,
+    pub(crate) answer: Option<Schema>,
+    pub(crate) media: &'static str,
+}
+
+/// What comes in may leave out what goes out always has, so the two have schemas of their own.
+pub(crate) struct Schemas {
+    pub(crate) incoming: SchemaGenerator,
+    pub(crate) outgoing: SchemaGenerator,
+}
+
+/// A request that may be done, its query and body still text.
+pub(crate) struct Undecoded {
+    pub(crate) app: Arc<App>,
+    pub(crate) caller: Caller,
+    pub(crate) client: Client,
+    pub(crate) parts: Parts,
+    pub(crate) query: String,
+    pub(crate) body: Vec<u8>,
+}
+
+type Running = Pin<Box<dyn Future<Output = Result<Response<Body>, Problem>> + Send>>;
+
+impl Route {
+    /// A route that looks.
+    pub(crate) fn get<Q, A, F, R>(path: &'static str, summary: &'static str, handler: F) -> Self
+    where
+        Q: DeserializeOwned + JsonSchema + Send + 'static,
+        A: Reply + Send + 'static,
+        F: Fn(Call<Q, Nothing>) -> R + Copy + Send + Sync + 'static,
+        R: Future<Output = Result<A, Problem>> + Send + 'static,
+    {
+        Self {
+            method: Method::GET,
+            path,
+            needs: Needs::Scope(Scope::Read),
+            audit: None,
+            is_repeatable: false,
+            summary,
+            describe: |schemas| Described {
+                query: Q::json_schema(&mut schemas.incoming),
+                body: None,
+                answer: A::schema(&mut schemas.outgoing),
+                media: A::MEDIA,
+            },
+            run: Box::new(move |request| Box::pin(run(request, handler))),
+        }
+    }
+
+    /// A route that changes something, under this name in the audit log.
+    pub(crate) fn post<B, A, F, R>(
+        path: &'static str,
+        audit: &'static str,
+        summary: &'static str,
+        handler: F,
+    ) -> Self
+    where
+        B: DeserializeOwned + JsonSchema + Send + 'static,
+        A: Reply + Send + 'static,
+        F: Fn(Call<Nothing, B>) -> R + Copy + Send + Sync + 'static,
+        R: Future<Output = Result<A, Problem>> + Send + 'static,
+    {
+        Self {
+            method: Method::POST,
+            path,
+            needs: Needs::Scope(Scope::Operate),
+            audit: Some(audit),
+            is_repeatable: true,
+            summary,
+            describe: |schemas| Described {
+                query: Nothing::json_schema(&mut schemas.incoming),
+                body: Some(schemas.incoming.subschema_for::<B>()),
+                answer: A::schema(&mut schemas.outgoing),
+                media: A::MEDIA,
+            },
+            run: Box::new(move |request| Box::pin(run(request, handler))),
+        }
+    }
+
+    pub(crate) fn admin(self) -> Self {
+        Self { needs: Needs::Scope(Scope::Admin), ..self }
+    }
+
+    /// For anyone who reaches the server.
+    pub(crate) fn public(self) -> Self {
+        Self { needs: Needs::Nothing, ..self }
+    }
+
+    /// Its answer is not kept, because it holds a secret.
+    pub(crate) fn secret(self) -> Self {
+        Self { is_repeatable: false, ..self }
+    }
+
+    pub(crate) async fn run(&self, request: Undecoded) -> Result<Response<Body>, Problem> {
+        (self.run)(request).await
+    }
+}
+
+async fn run<Q, B, A, R>(
+    request: Undecoded,
+    handler: impl Fn(Call<Q, B>) -> R,
+) -> Result<Response<Body>, Problem>
+where
+    Q: DeserializeOwned,
+    B: DeserializeOwned,
+    A: Reply,
+    R: Future<Output = Result<A, Problem>>,
+{
+    let Undecoded { app, caller, client, parts, query, body } = request;
+    let query = decode_query(&query)?;
+    let body = body::decode(&body)?;
+    Ok(handler(Call { app, caller, client, parts, query, body }).await?.into_response())
+}
+
+fn decode_query<Q: DeserializeOwned>(query: &str) -> Result<Q, Problem> {
+    // The extractor takes a whole address; only its query matters here.
+    let uri = format!("/?{query}").parse().map_err(|_| Problem::invalid("the query is malformed"))?;
+    let decoded = axum::extract::Query::<Q>::try_from_uri(&uri);
+    decoded.map(|query| query.0).map_err(|error| {
+        Problem::invalid(format!(
+            "the query cannot be read: {}",
+            std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
+        ))
+    })
+}

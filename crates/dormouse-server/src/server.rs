@@ -1,0 +1,267 @@
+//! The server as a library: a router to mount anywhere.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{OriginalUri, RawPathParams, Request};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, header};
+use axum::routing::{MethodFilter, on};
+use dormouse::Client;
+use dormouse::store::NewAudit;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tower_http::compression::CompressionLayer;
+
+use crate::access::{Access, Caller, Door};
+use crate::feed::Feed;
+use crate::metrics::Exporter;
+use crate::problem::{Cause, Problem};
+use crate::repeat;
+use crate::route::{Needs, Parts, Route, Undecoded};
+use crate::{api, body};
+
+/// The HTTP API over a database, as an [`axum::Router`].
+///
+/// ```
+/// # async fn doc() -> dormouse::Result<()> {
+/// use dormouse_server::{Access, Server};
+///
+/// let client = dormouse::Client::open("sqlite:shop.db").await?;
+/// let dormouse = Server::new(client).access(Access::keys()).router();
+/// let app: axum::Router = axum::Router::new().nest("/dormouse", dormouse);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing is served before its router is"]
+pub struct Server {
+    client: Client,
+    access: Access,
+    body_bytes_max: usize,
+    audit_for: Duration,
+    stopping: CancellationToken,
+    exporter: Option<Exporter>,
+}
+
+/// Requests that may wait for an instance's end at a time; more are answered at once.
+const WAITING_MAX: usize = 1024;
+/// Kept answers and old entries of the audit log are tidied away at every so many changes.
+const TIDY_EVERY: u64 = 256;
+const TIDY_ROWS_MAX: usize = 1024;
+
+impl Server {
+    /// A server for whatever the client works on. It is open to anyone, under the names of the loopback interface:
+    /// see [`Server::access`].
+    pub fn new(client: Client) -> Self {
+        Self {
+            client,
+            access: Access::open_on_loopback(),
+            body_bytes_max: 4 * 1024 * 1024,
+            audit_for: Duration::from_secs(90 * 24 * 3600),
+            stopping: CancellationToken::new(),
+            exporter: None,
+        }
+    }
+
+    /// Who may use it.
+    pub fn access(self, access: Access) -> Self {
+        Self { access, ..self }
+    }
+
+    /// The largest body that is read (4 MiB unless set).
+    pub fn body_bytes_max(self, body_bytes_max: usize) -> Self {
+        Self { body_bytes_max, ..self }
+    }
+
+    /// How long entries of the audit log are kept (90 days unless set).
+    pub fn audit_for(self, audit_for: Duration) -> Self {
+        Self { audit_for, ..self }
+    }
+
+    /// When this is cancelled, streams and long polls end, so that a graceful shutdown does not wait for them, and
+    /// `/readyz` says no.
+    pub fn stopping(self, stopping: CancellationToken) -> Self {
+        Self { stopping, ..self }
+    }
+
+    /// Tells at `/metrics` what this process counts, too.
+    pub fn exporter(self, exporter: Exporter) -> Self {
+        Self { exporter: Some(exporter), ..self }
+    }
+
+    /// The routes, to be served as they are or nested under a prefix.
+    pub fn router(self) -> Router {
+        let app = Arc::new(App {
+            feed: Arc::new(Feed::new(self.client.store().clone())),
+            client: self.client,
+            door: Door::new(self.access),
+            body_bytes_max: self.body_bytes_max,
+            audit_for: self.audit_for,
+            stopping: self.stopping,
+            exporter: self.exporter,
+            waiting: Semaphore::new(WAITING_MAX),
+            changes: AtomicU64::new(0),
+        });
+        let mut router = Router::new();
+        for route in api::table() {
+            let method = MethodFilter::try_from(route.method.clone()).expect("a plain method");
+            let (path, route, app) = (route.path, Arc::new(route), app.clone());
+            let handler = move |params: PathParams, OriginalUri(full): OriginalUri, request: Request| {
+                let (route, app) = (route.clone(), app.clone());
+                async move {
+                    let Ok(params) = params else {
+                        return Problem::invalid("the path holds what is not UTF-8").into_response();
+                    };
+                    let path =
+                        params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+                    let last_event_id = text_of(request.headers(), "last-event-id");
+                    let parts = Parts { path, full_path: full.path().to_owned(), last_event_id };
+                    app.respond(route, parts, request).await
+                }
+            };
+            router = router.route(path, on(method, handler));
+        }
+        router
+            .fallback(|| async {
+                Problem::new(Cause::NoRoute, "see /openapi.json for the routes").into_response()
+            })
+            .method_not_allowed_fallback(|| async {
+                let told = "see /openapi.json for the methods of this route";
+                Problem::new(Cause::MethodNotAllowed, told).into_response()
+            })
+            .layer(CompressionLayer::new())
+    }
+}
+
+type PathParams = Result<RawPathParams, RawPathParamsRejection>;
+
+/// What the handlers share.
+pub(crate) struct App {
+    pub(crate) client: Client,
+    pub(crate) feed: Arc<Feed>,
+    pub(crate) stopping: CancellationToken,
+    pub(crate) exporter: Option<Exporter>,
+    pub(crate) waiting: Semaphore,
+    door: Door,
+    body_bytes_max: usize,
+    audit_for: Duration,
+    changes: AtomicU64,
+}
+
+impl App {
+    async fn respond(self: Arc<Self>, route: Arc<Route>, parts: Parts, request: Request) -> Response<Body> {
+        let started = std::time::Instant::now();
+        let handled = self.handle(route.clone(), parts, request);
+        // A change runs to its end, and into the audit log, even if its caller hangs up meanwhile.
+        let ended = match route.audit {
+            None => handled.await,
+            Some(_) => tokio::spawn(handled).await.unwrap_or_else(|error| Err(Problem::panicked(&error))),
+        };
+        let mut response = ended.unwrap_or_else(Problem::into_response);
+        let headers = response.headers_mut();
+        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        // Should a browser ever show an answer as a page, that page can do nothing.
+        let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+        headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(policy);
+        let status = response.status().as_u16();
+        tracing::debug!(method = %route.method, route = route.path, status, "answered");
+        metrics::histogram!("dormouse_http_seconds", "method" => route.method.to_string(), "route" => route.path,
+            "status" => status.to_string())
+        .record(started.elapsed().as_secs_f64());
+        response
+    }
+
+    async fn handle(
+        self: Arc<Self>,
+        route: Arc<Route>,
+        parts: Parts,
+        request: Request,
+    ) -> Result<Response<Body>, Problem> {
+        let route = &*route;
+        let (head, body) = request.into_parts();
+        self.door.check_host(&head.method, &head.headers)?;
+        let caller = self.admit(route, &head.headers).await?;
+        let client = self.client.in_namespace(&caller.namespace)?;
+        let body = if route.method == Method::GET {
+            Vec::new()
+        } else {
+            body::read(&head.headers, body, self.body_bytes_max).await?
+        };
+        let query = head.uri.query().unwrap_or_default().to_owned();
+        let target = parts.path.first().map(|(_, value)| value.clone());
+        let repeat = repeat::Repeat::of(route, &head, &caller, &body)?;
+        let request = Undecoded { app: self.clone(), caller: caller.clone(), client, parts, query, body };
+        let store = &**self.client.store();
+        match repeat {
+            None => self.run(route, request, &caller, target).await,
+            Some(repeat) => repeat.once(store, self.run(route, request, &caller, target)).await,
+        }
+    }
+
+    /// Who the caller is, if they may do this.
+    async fn admit(&self, route: &Route, headers: &HeaderMap) -> Result<Caller, Problem> {
+        let Needs::Scope(needed) = route.needs else { return Ok(Caller::nobody()) };
+        let caller = self.door.caller(headers, &**self.client.store()).await?;
+        if caller.scope < needed {
+            let told =
+                format!("this needs an API key of scope {needed}, and yours is of scope {}", caller.scope);
+            return Err(Problem::new(Cause::Forbidden, told));
+        }
+        Ok(caller)
+    }
+
+    /// Runs the handler and, if it changes something, tells the audit log before the caller.
+    async fn run(
+        &self,
+        route: &Route,
+        request: Undecoded,
+        caller: &Caller,
+        target: Option<String>,
+    ) -> Result<Response<Body>, Problem> {
+        let ended = route.run(request).await;
+        if let Some(what) = route.audit {
+            let result = match &ended {
+                Ok(_) => "ok",
+                Err(problem) => problem.cause.word(),
+            };
+            let created = ended.as_ref().ok().and_then(created);
+            self.record(caller, what, target.or(created), result).await?;
+        }
+        ended
+    }
+
+    async fn record(
+        &self,
+        caller: &Caller,
+        what: &str,
+        target: Option<String>,
+        result: &str,
+    ) -> Result<(), Problem> {
+        let entry = NewAudit {
+            namespace: caller.namespace.clone(),
+            who: caller.who.clone(),
+            what: what.to_owned(),
+            target: target.map(|target| target.chars().take(300).collect()),
+            result: result.to_owned(),
+        };
+        self.client.store().record_audit(vec![entry]).await?;
+        if self.changes.fetch_add(1, Ordering::Relaxed) % TIDY_EVERY == TIDY_EVERY - 1 {
+            self.client.store().tidy(repeat::KEPT_FOR, self.audit_for, TIDY_ROWS_MAX).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What a request created, by the end of its address.
+fn created(response: &Response<Body>) -> Option<String> {
+    let location = response.headers().get(header::LOCATION)?.to_str().ok()?;
+    location.rsplit('/').next().map(str::to_owned)
+}
+
+pub(crate) fn text_of(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}

@@ -1,0 +1,69 @@
+//! Spans of time as people write them: `30s`, `5m`, `1h30m`, `7d`.
+
+use std::time::Duration;
+
+/// What is read, for the API's description.
+pub(crate) const SPAN_PATTERN: &str = r"^([0-9]+(ms|s|m|h|d))+$";
+
+/// Reads a span; the error says what would be read.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let refuse = || {
+        format!("{text:?} is not a span of time: write a number and ms, s, m, h or d, such as 30s or 1h30m")
+    };
+    let mut total = Duration::ZERO;
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return Err(refuse());
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(refuse)?;
+        let (number, after) = rest.split_at(digits);
+        let letters = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(letters);
+        let number: u64 = number.parse().map_err(|_| refuse())?;
+        let ms: u64 = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            _ => return Err(refuse()),
+        };
+        let part = number.checked_mul(ms).map(Duration::from_millis).ok_or_else(refuse)?;
+        total = total.checked_add(part).ok_or_else(refuse)?;
+        rest = after;
+    }
+    Ok(total)
+}
+
+/// Tells a span in its two largest units.
+pub(crate) fn show(span: Duration) -> String {
+    let s = span.as_secs();
+    match s {
+        0..60 => format!("{s}s"),
+        60..3600 => format!("{}m{:02}s", s / 60, s % 60),
+        3600..86_400 => format!("{}h{:02}m", s / 3600, s / 60 % 60),
+        _ => format!("{}d{:02}h", s / 86_400, s / 3600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_read_as_it_is_written() {
+        for (text, ms) in
+            [("30s", 30_000), ("1h30m", 5_400_000), ("7d", 604_800_000), ("0s", 0), ("250ms", 250)]
+        {
+            assert_eq!(parse(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_span_is_refused_with_an_example() {
+        for text in ["", "30", "s", "-1s", "1 year", "99999999999999999999s", "1s2", "1.5h"] {
+            assert!(parse(text).is_err_and(|error| error.contains("such as 30s")), "{text}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! What the API shows: the library's rows as documents with a schema.
+
+use dormouse::jiff::Timestamp;
+use dormouse::store::{ApiKey, Audit, Change};
+use dormouse::{Event, InboxSignal, Instance, Json, Status};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// A page of a list.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "PageOf{T}")]
+pub(crate) struct Page<T> {
+    pub(crate) items: Vec<T>,
+    /// Pass it as `cursor` for the next page; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
+}
+
+/// Where an instance is in its life.
+#[derive(Clone, Copy, Serialize, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "Status")]
+pub(crate) enum StatusWord {
+    Runnable,
+    Executing,
+    Scheduled,
+    AwaitingSignal,
+    AwaitingChildren,
+    AwaitingCompletion,
+    Done,
+    Failed,
+    Cancelled,
+}
+
+impl From<StatusWord> for Status {
+    fn from(word: StatusWord) -> Self {
+        match word {
+            StatusWord::Runnable => Self::Runnable,
+            StatusWord::Executing => Self::Executing,
+            StatusWord::Scheduled => Self::Scheduled,
+            StatusWord::AwaitingSignal => Self::AwaitingSignal,
+            StatusWord::AwaitingChildren => Self::AwaitingChildren,
+            StatusWord::AwaitingCompletion => Self::AwaitingCompletion,
+            StatusWord::Done => Self::Done,
+            StatusWord::Failed => Self::Failed,
+            StatusWord::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+/// An instance without its documents.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct InstanceSummary {
+    pub(crate) id: i64,
+    pub(crate) namespace: String,
+    pub(crate) machine: String,
+    pub(crate) version: u32,
+    /// Its business identity.
+    pub(crate) key: Option<String>,
+    #[schemars(with = "StatusWord")]
+    pub(crate) status: Status,
+    pub(crate) step: String,
+    /// Committed transitions.
+    pub(crate) seq: u64,
+    /// Tries of the current step so far.
+    pub(crate) attempt: u32,
+    pub(crate) queue: String,
+    /// Lower runs earlier.
+    pub(crate) priority: i32,
+    pub(crate) lane: Option<String>,
+    /// Whether it waits for its lane.
+    pub(crate) lane_blocked: bool,
+    /// Whether the brake is on.
+    pub(crate) paused: bool,
+    /// Whether it will be cancelled when its running step ends.
+    pub(crate) cancel_requested: bool,
+    /// The names it is parked on, or was woken by.
+    pub(crate) awaits: Vec<String>,
+    /// When the clock alone makes it runnable.
+    pub(crate) wake_at: Option<Timestamp>,
+    /// Signals in its inbox.
+    pub(crate) inbox: u32,
+    /// Ends of children that its barrier still waits for.
+    pub(crate) barrier: Option<u32>,
+    pub(crate) parent: Option<i64>,
+    /// The worker that holds it.
+    pub(crate) worker: Option<i64>,
+    pub(crate) last_error: Option<String>,
+    pub(crate) created_at: Timestamp,
+    pub(crate) changed_at: Timestamp,
+    pub(crate) ended_at: Option<Timestamp>,
+}
+
+impl From<Instance> for InstanceSummary {
+    fn from(instance: Instance) -> Self {
+        Self {
+            id: instance.id.0,
+            namespace: instance.namespace,
+            machine: instance.machine,
+            version: instance.version,
+            key: instance.key,
+            status: instance.status,
+            step: instance.step,
+            seq: instance.seq,
+            attempt: instance.attempt,
+            queue: instance.queue,
+            priority: instance.priority,
+            lane: instance.lane,
+            lane_blocked: instance.lane_blocked,
+            paused: instance.paused,
+            cancel_requested: instance.cancel_requested,
+            awaits: instance.awaits,
+            wake_at: instance.wake_at,
+            inbox: instance.inbox,
+            barrier: instance.barrier,
+            parent: instance.parent.map(|id| id.0),
+            worker: instance.worker.map(|worker| worker.0),
+            last_error: instance.last_error,
+            created_at: instance.created_at,
+            changed_at: instance.changed_at,
+            ended_at: instance.ended_at,
+        }
+    }
+}
+
+/// An instance with its documents.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Instance")]
+pub(crate) struct InstanceView {
+    #[serde(flatten)]
+    pub(crate) summary: InstanceSummary,
+    #[schemars(with = "serde_json::Value")]
+    pub(crate) state: Json,
+    /// What it is done with.
+    #[schemars(with = "serde_json::Value")]
+    pub(crate) output: Option<Json>,
+}
+
+impl From<Instance> for InstanceView {
+    fn from(mut instance: Instance) -> Self {
+        let state = std::mem::replace(&mut instance.state, Json::null());
+        let output = instance.output.take();
+        Self { summary: instance.into(), state, output }
+    }
+}
+
+/// One committed transition.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Event")]
+pub(crate) struct EventView {
+    /// Its number in the history, from 1.
+    pub(crate) seq: u64,
+    /// What happened, such as `step.completed`.
+    pub(crate) kind: &'static str,
+    pub(crate) version: u32,
+    /// The step afterwards.
+    pub(crate) step: String,
+    /// The state afterwards.
+    #[schemars(with = "serde_json::Value")]
+    pub(crate) state: Json,
+    /// What else there is to tell.
+    #[schemars(with = "serde_json::Value")]
+    pub(crate) data: Option<Json>,
+    pub(crate) at: Timestamp,
+}
+
+impl From<Event> for EventView {
+    fn from(event: Event) -> Self {
+        let Event { seq, kind, version, step, state, data, at } = event;
+        Self { seq, kind: kind.as_str(), version, step, state, data, at }
+    }
+}
+
+/// A signal that waits for its instance.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "InboxSignal")]
+pub(crate) struct InboxView {
+    pub(crate) id: i64,
+    pub(crate) name: String,
+    #[schemars(with = "serde_json::Value")]
+    pub(crate) payload: Json,
+    pub(crate) dedup_key: Option<String>,
+    pub(crate) at: Timestamp,
+}
+
+impl From<InboxSignal> for InboxView {
+    fn from(signal: InboxSignal) -> Self {
+        let InboxSignal { id, name, payload, dedup_key, at } = signal;
+        Self { id: id.0, name, payload, dedup_key, at }
+    }
+}
+
+/// A transition, as it is streamed.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Change")]
+pub(crate) struct ChangeView<'a> {
+    pub(crate) instance: i64,
+    pub(crate) key: Option<&'a str>,
+    pub(crate) machine: &'a str,
+    pub(crate) queue: &'a str,
+    /// What happened, such as `step.completed`.
+    pub(crate) kind: &'static str,
+    /// The event's number in the instance's history.
+    pub(crate) seq: u64,
+    /// The step afterwards.
+    pub(crate) step: &'a str,
+    /// The instance's status when this was sent.
+    #[schemars(with = "StatusWord")]
+    pub(crate) status: Status,
+    pub(crate) at: Timestamp,
+}
+
+impl<'a> From<&'a Change> for ChangeView<'a> {
+    fn from(change: &'a Change) -> Self {
+        Self {
+            instance: change.instance.0,
+            key: change.key.as_deref(),
+            machine: &change.machine,
+            queue: &change.queue,
+            kind: change.kind.as_str(),
+            seq: change.seq,
+            step: &change.step,
+            status: change.status,
+            at: change.at,
+        }
+    }
+}
+
+/// An API key without its secret.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ApiKey")]
+pub(crate) struct ApiKeyView {
+    pub(crate) id: String,
+    pub(crate) label: String,
+    pub(crate) namespace: String,
+    pub(crate) scope: &'static str,
+    /// Whether it opens anything now.
+    pub(crate) is_live: bool,
+    pub(crate) created_at: Timestamp,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) revoked_at: Option<Timestamp>,
+}
+
+impl From<ApiKey> for ApiKeyView {
+    fn from(key: ApiKey) -> Self {
+        let ApiKey { id, label, namespace, scope, created_at, expires_at, revoked_at, is_live, .. } = key;
+        let scope = scope.as_str();
+        Self { id, label, namespace, scope, is_live, created_at, expires_at, revoked_at }
+    }
+}
+
+/// An entry of the audit log.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Audit")]
+pub(crate) struct AuditView {
+    pub(crate) id: i64,
+    pub(crate) at: Timestamp,
+    pub(crate) who: String,
+    pub(crate) what: String,
+    pub(crate) target: Option<String>,
+    /// `ok`, or the cause of the refusal.
+    pub(crate) result: String,
+}
+
+impl From<Audit> for AuditView {
+    fn from(Audit { id, at, entry }: Audit) -> Self {
+        Self { id, at, who: entry.who, what: entry.what, target: entry.target, result: entry.result }
+    }
+}

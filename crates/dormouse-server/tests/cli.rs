@@ -1,0 +1,359 @@
+//! The command line as a person or a script meets it: over a database, and over a server.
+
+mod postgres;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use self::postgres::Postgres;
+
+/// A database, and perhaps a server over it: the same commands work on both.
+struct Place {
+    _dir: Option<TempDir>,
+    _postgres: Option<Postgres>,
+    db: PathBuf,
+    server: Option<Server>,
+}
+
+/// A server that is stopped when the test is over.
+struct Server {
+    process: Child,
+    url: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Place {
+    fn with_db() -> Self {
+        let dir = TempDir::new().expect("a directory");
+        let db = dir.path().join("test.db");
+        let place = Self { _dir: Some(dir), _postgres: None, db, server: None };
+        assert!(run(&place.db, &["migrate"]).status.success());
+        place
+    }
+
+    fn with_postgres() -> Self {
+        let postgres = Postgres::create();
+        let db = postgres.url().into();
+        Self { _dir: None, _postgres: Some(postgres), db, server: None }
+    }
+
+    fn with_server(mut self) -> Self {
+        self.server = Some(serve(&self.db, &[]));
+        self
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let mut command = dormouse();
+        match &self.server {
+            Some(server) => command.args(["--server", &server.url]),
+            None => command.arg("--db").arg(&self.db),
+        };
+        command.args(args).output().expect("a run")
+    }
+
+    /// What is printed for programs, by a command that must do what it was asked to.
+    #[track_caller]
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.run(&[&["--json"], args].concat());
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// What is printed for people.
+    #[track_caller]
+    fn text(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// What is told by a command that must end with this code.
+    #[track_caller]
+    fn fails(&self, code: i32, args: &[&str]) -> String {
+        let output = self.run(args);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {told}");
+        told
+    }
+}
+
+fn dormouse() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
+    for name in ["RUST_LOG", "DORMOUSE_DB", "DORMOUSE_SERVER", "DORMOUSE_API_KEY", "DORMOUSE_NAMESPACE"] {
+        command.env_remove(name);
+    }
+    command.env("USER", "tester");
+    command
+}
+
+fn run(db: &Path, args: &[&str]) -> Output {
+    dormouse().arg("--db").arg(db).args(args).output().expect("a run")
+}
+
+/// Serves a database at a free port, and waits until it says where.
+fn serve(db: &Path, args: &[&str]) -> Server {
+    let mut command = dormouse();
+    command.arg("--db").arg(db).args(["--log", "json", "serve", "--bind", "127.0.0.1:0"]).args(args);
+    let mut process = command.stderr(Stdio::piped()).spawn().expect("a server");
+    let mut log = BufReader::new(process.stderr.take().expect("its log")).lines();
+    let url = loop {
+        let line = log.next().expect("a line before the log ends").expect("text");
+        let entry: Value = serde_json::from_str(&line).expect("a line of JSON");
+        if let Some(address) = entry["fields"]["address"].as_str() {
+            break format!("http://{address}");
+        }
+    };
+    // Nobody reads the rest, and the server must not mind.
+    std::thread::spawn(move || log.for_each(drop));
+    Server { process, url }
+}
+
+#[test]
+fn every_command_works_on_a_database() {
+    every_command_works(&Place::with_db());
+}
+
+#[test]
+fn every_command_works_over_a_server() {
+    every_command_works(&Place::with_db().with_server());
+}
+
+#[test]
+fn every_command_works_on_a_postgres_database() {
+    every_command_works(&Place::with_postgres());
+}
+
+#[test]
+fn every_command_works_over_a_server_on_postgres() {
+    every_command_works(&Place::with_postgres().with_server());
+}
+
+#[test]
+fn a_postgres_database_is_migrated_by_a_step_of_its_own() {
+    let place = Place::with_postgres();
+    assert_eq!(place.json(&["migrate"])["schema_found"], place.json(&["migrate"])["schema"]);
+    assert!(place.text(&["migrate"]).contains("nothing to do"));
+    assert!(place.text(&["migrate", "--sql"]).contains("create table dormouse.instances"));
+    assert!(place.text(&["migrate", "--roles"]).contains("dormouse_engine"));
+    let url = place.db.to_str().expect("an address");
+    let (server, _) = url.rsplit_once('/').expect("an address names a database");
+    // The server's own database has no schema of ours.
+    let bare = run(Path::new(&format!("{server}/postgres")), &["ls"]);
+    assert_eq!(bare.status.code(), Some(6));
+    let told = String::from_utf8_lossy(&bare.stderr).into_owned();
+    assert!(told.contains("dormouse migrate"), "{told}");
+    let away = run(Path::new("postgres://nobody:secret@127.0.0.1:1/nothing"), &["ls"]);
+    let told = String::from_utf8_lossy(&away.stderr).into_owned();
+    assert_eq!(away.status.code(), Some(6), "{told}");
+    assert!(told.contains("127.0.0.1:1") && !told.contains("secret"), "{told}");
+}
+
+fn every_command_works(place: &Place) {
+    let start = ["start", "shop", "--step", "Open", "--state", r#"{"lines":[1,2]}"#, "--key", "order:1"];
+    let id = place.json(&start)["id"].to_string();
+    let told = place.fails(4, &start);
+    assert_eq!(told, format!("error: the key \"order:1\" is taken by instance {id}\n"));
+    assert!(place.text(&["ls"]).contains("order:1"));
+    assert_eq!(
+        place.json(&["ls", "--machine", "shop", "--all"])["items"].as_array().expect("items").len(),
+        1
+    );
+    assert!(place.text(&["get", "order:1"]).contains("runnable"));
+    assert_eq!(place.json(&["get", &id])["state"], json!({ "lines": [1, 2] }));
+    assert!(place.text(&["history", &id, "--states"]).contains("created"));
+    assert!(place.text(&["explain", &id]).contains("no worker is live"));
+    assert_eq!(place.text(&["signal", "paid", "7", "--to", "order:1", "--dedup", "d"]), "accepted\n");
+    assert_eq!(place.json(&["signal", "paid", "7", "--to", &id, "--dedup", "d"])["delivered"], "duplicate");
+    assert!(place.text(&["inbox", &id]).contains("paid"));
+    assert!(place.text(&["children", &id]).contains("no instances"));
+    place.fails(7, &["result", &id, "--wait", "10ms"]);
+
+    let would = place.text(&["signal", "note", "--where", "machine=shop,key=order:"]);
+    assert_eq!(would, "1 live instances match; nothing was sent. Send with --yes\n");
+    assert_eq!(place.json(&["signal", "note", "--where", "machine=shop", "--yes"])["accepted"], 1);
+    assert!(place.text(&["waiting"]).contains("nobody waits"));
+    assert!(place.text(&["waiting", "paid"]).contains("no instances"));
+
+    assert_eq!(place.text(&["pause", "order:1"]), "order:1 is paused\n");
+    assert_eq!(place.json(&["get", &id])["paused"], true);
+    assert_eq!(place.text(&["resume", "order:1"]), "order:1 is resumed\n");
+    assert_eq!(place.text(&["pause", "--queue", "default"]), "queue default is paused\n");
+    assert!(place.text(&["queues"]).contains("paused"));
+    place.text(&["resume", "--queue", "default"]);
+
+    let fork = place.json(&[
+        "fork",
+        &id,
+        "--from",
+        "1",
+        "--set",
+        "lines.1=9",
+        "--set",
+        "note=hi",
+        "--key",
+        "order:2",
+    ]);
+    let fork = fork["id"].to_string();
+    assert_eq!(place.json(&["get", &fork])["state"], json!({ "lines": [1, 9], "note": "hi" }));
+    place.fails(3, &["fork", &id, "--from", "9", "--set", "a=1"]);
+    assert!(place.text(&["cancel", &id, &fork]).contains("cancelled, with 0 descendants"));
+    assert_eq!(place.text(&["retry", &id]), format!("{id} runs again\n"));
+    place.text(&["cancel", &id]);
+
+    assert!(place.text(&["machines"]).contains("shop"));
+    assert!(place.text(&["workers"]).contains("no worker serves"));
+    assert_eq!(place.json(&["stats"])["statuses"]["cancelled"], 2);
+    assert!(place.text(&["stats"]).contains("cancelled"));
+    assert!(place.text(&["doctor"]).contains("ok       database"));
+    place.json(&["start", "shop", "--step", "Open"]);
+    let ill = place.run(&["--json", "doctor"]);
+    assert_eq!(ill.status.code(), Some(7), "nobody runs what was started");
+    assert!(String::from_utf8_lossy(&ill.stdout).contains("no live worker runs shop"));
+
+    assert_eq!(place.text(&["gc", "--ended-for", "0s"]), "2 instances removed, each with its history\n");
+    let made = place.json(&["keys", "create", "--label", "robot", "--scope", "read", "--expires-in", "1d"]);
+    assert!(place.text(&["keys", "ls"]).contains("robot"));
+    assert!(place.text(&["keys", "revoke", made["id"].as_str().expect("an id")]).contains("revoked"));
+    place.fails(3, &["keys", "revoke", "nobody"]);
+    let audit = place.text(&["audit", "--limit", "100"]);
+    for what in ["instance.start", "instance.cancel", "queue.pause", "api_key.create", "gc"] {
+        assert!(audit.contains(what), "{what} is not in\n{audit}");
+    }
+    assert_eq!(audit.contains("command line (tester)"), place.server.is_none(), "{audit}");
+    place.fails(3, &["get", "12345"]);
+    assert!(place.text(&["completions", "bash"]).contains("doctor"));
+}
+
+#[test]
+fn a_watch_shows_what_changes_until_the_instance_ends() {
+    let place = Place::with_db().with_server();
+    let id = place.json(&["start", "shop", "--step", "Open"])["id"].to_string();
+    let url = &place.server.as_ref().expect("a server").url;
+    let mut command = dormouse();
+    command.args(["--server", url, "--json", "watch", &id]).stdout(Stdio::piped());
+    let mut watch = command.spawn().expect("a watch");
+    let mut lines = BufReader::new(watch.stdout.take().expect("its output")).lines();
+    // It tells from when on it watches by telling the first change, so something is changed until it does.
+    let told = std::thread::spawn(move || lines.next());
+    while !told.is_finished() {
+        place.text(&["cancel", &id]);
+        let _ = place.run(&["retry", &id]);
+    }
+    let change: Value =
+        serde_json::from_str(&told.join().expect("a thread").expect("a line").expect("text")).expect("JSON");
+    assert_eq!(change["instance"].to_string(), id);
+    let _ = watch.kill();
+    let _ = watch.wait();
+}
+
+#[test]
+fn mistakes_on_the_command_line_are_told_with_what_to_do() {
+    let place = Place::with_db();
+    for (code, args, told) in [
+        (2, &["start", "shop", "--step", "s", "--state", "{"][..], "--state is not JSON"),
+        (2, &["start", "shop", "--step", "s", "--state", "@missing.json"], "cannot be read"),
+        (2, &["signal", "paid"], "--to"),
+        (2, &["signal", "paid", "--where", "colour=red"], "is not one of machine, status"),
+        (2, &["pause"], "required"),
+        (2, &["nonsense"], "unrecognized"),
+        (4, &["start", "shop"], "`step` is missing"),
+        (4, &["ls", "--limit", "0"], "`limit` is 1 to 500"),
+        (4, &["ls", "--status", "asleep"], "unknown variant"),
+        (4, &["worker"], "has no machines"),
+        (1, &["serve", "--bind", "0.0.0.0:0"], "make an API key"),
+        (1, &["serve", "--auth", "keys", "--bind", "127.0.0.1:0"], "there is no live one"),
+    ] {
+        let error = place.fails(code, args);
+        assert!(error.contains(told), "{args:?}: {error}");
+    }
+    let missing = run(&place.db.with_file_name("missing.db"), &["ls"]);
+    assert_eq!(missing.status.code(), Some(6));
+    assert!(!place.db.with_file_name("missing.db").exists(), "looking makes no database");
+    for (url, code, told) in [
+        ("http://127.0.0.1:1", 6, "cannot reach"),
+        ("https://example.com", 2, "plain HTTP only"),
+        ("ftp://x", 2, "write http://"),
+    ] {
+        let output = dormouse().args(["--server", url, "ls"]).output().expect("a run");
+        assert_eq!(output.status.code(), Some(code), "{url}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(told), "{url}");
+    }
+}
+
+#[test]
+fn with_api_keys_a_command_needs_one() {
+    let place = Place::with_db();
+    let made =
+        place.json(&["--namespace", "acme", "keys", "create", "--label", "robot", "--scope", "operate"]);
+    let server = serve(&place.db, &[]);
+    let ask = |key: Option<&str>, args: &[&str]| {
+        let mut command = dormouse();
+        command.args(["--server", &server.url]).args(args);
+        key.map(|key| command.env("DORMOUSE_API_KEY", key));
+        command.output().expect("a run")
+    };
+    assert_eq!(ask(None, &["ls"]).status.code(), Some(5));
+    let secret = made["secret"].as_str().expect("a secret");
+    assert_eq!(ask(Some(secret), &["start", "shop", "--step", "s"]).status.code(), Some(0));
+    assert_eq!(ask(Some(secret), &["keys", "ls"]).status.code(), Some(5), "it is no admin");
+    assert_eq!(place.json(&["ls"])["items"], json!([]), "it is in the key's namespace");
+    assert_eq!(place.json(&["--namespace", "acme", "ls"])["items"].as_array().expect("items").len(), 1);
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_drains_and_exits_0() {
+    let place = Place::with_db();
+    let mut server = serve(&place.db, &[]);
+    let killed =
+        Command::new("kill").args(["-TERM", &server.process.id().to_string()]).status().expect("kill");
+    assert!(killed.success());
+    assert_eq!(server.process.wait().expect("its end").code(), Some(0));
+}
+
+/// The commands of a page are tried as they stand there, in a fresh folder.
+#[test]
+#[cfg(unix)]
+fn the_tour_of_the_guide_works_as_it_is_written() {
+    let page = include_str!("../../../docs/guide/cli.md");
+    let tour = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a tour");
+    let dir = TempDir::new().expect("a directory");
+    let binary = Path::new(env!("CARGO_BIN_EXE_dormouse"));
+    let path = format!(
+        "{}:{}",
+        binary.parent().expect("a folder").display(),
+        std::env::var("PATH").expect("a path")
+    );
+    for line in tour.lines() {
+        let output = Command::new("sh")
+            .args(["-c", line])
+            .current_dir(dir.path())
+            .env("PATH", &path)
+            .output()
+            .expect("a run");
+        let told = String::from_utf8_lossy(&output.stderr);
+        // `result` of what was cancelled is there; `doctor` finds nothing in a database where nothing waits.
+        assert!(output.status.success(), "{line}\n{told}");
+    }
+}
+
+#[test]
+fn the_exit_codes_of_the_guide_are_those_of_the_help() {
+    let page = include_str!("../../../docs/guide/cli.md");
+    let help = String::from_utf8(dormouse().arg("--help").output().expect("help").stdout).expect("text");
+    let codes =
+        help.split("Exit codes:").nth(1).expect("exit codes").lines().filter(|line| !line.trim().is_empty());
+    for line in codes {
+        let (code, meaning) = line.trim().split_once("  ").expect("a code and its meaning");
+        assert!(page.contains(&format!("| {code} | {meaning} |")), "{line}");
+    }
+}

@@ -1,0 +1,299 @@
+//! What the tests share: a server on a port of its own, and a small client.
+
+#![allow(unreachable_pub, reason = "a test target has no outside")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use dormouse::prelude::*;
+use dormouse::store::{Namespaces, Scope};
+use dormouse::{Accepts, Client, Engine};
+use dormouse_server::{Access, Server};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+use crate::postgres::Postgres;
+
+/// How long anything that must happen may take on a busy machine.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// A fresh database of some kind, by its address.
+pub struct Database {
+    url: String,
+    _dir: Option<TempDir>,
+    _postgres: Option<Postgres>,
+}
+
+impl Database {
+    pub fn sqlite() -> Self {
+        let dir = TempDir::new().expect("a directory for the test");
+        let url = format!("sqlite:{}", dir.path().join("test.db").display());
+        Self { url, _dir: Some(dir), _postgres: None }
+    }
+
+    pub fn postgres() -> Self {
+        let database = Postgres::create();
+        Self { url: database.url().to_owned(), _dir: None, _postgres: Some(database) }
+    }
+
+    /// A server over it that is open to anyone, with an engine that runs the test's machines.
+    pub async fn open(self) -> Site {
+        self.serve(Access::open_on_loopback()).await
+    }
+
+    /// A server over it that asks for API keys.
+    pub async fn with_keys(self) -> Site {
+        self.serve(Access::keys()).await
+    }
+
+    async fn serve(self, access: Access) -> Site {
+        let builder = Engine::open(&self.url).await.expect("a new database opens");
+        let builder = builder.namespaces(Namespaces::All).machine(Shop).job(Double).queue("default", 8);
+        let engine = builder.start().await.expect("the engine starts");
+        let client = engine.client();
+        let stopping = CancellationToken::new();
+        let server = Server::new(client.clone()).access(access).stopping(stopping.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let router = server.router();
+        tokio::spawn(async move { axum::serve(listener, router).await.expect("it serves") });
+        Site { client, address, stopping, prefix: String::new(), key: None, _engine: engine, _database: self }
+    }
+
+    /// A server mounted under a prefix, beside another route.
+    pub async fn nested(self, prefix: &str) -> Site {
+        let engine =
+            Engine::open(&self.url).await.expect("it opens").machine(Shop).start().await.expect("it starts");
+        let client = engine.client();
+        let router = axum::Router::new()
+            .nest(prefix, Server::new(client.clone()).router())
+            .route("/mine", axum::routing::get(|| async { "mine" }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(async move { axum::serve(listener, router).await.expect("it serves") });
+        let stopping = CancellationToken::new();
+        Site {
+            client,
+            address,
+            stopping,
+            prefix: prefix.to_owned(),
+            key: None,
+            _engine: engine,
+            _database: self,
+        }
+    }
+}
+
+/// A server that runs.
+pub struct Site {
+    pub client: Client,
+    pub address: SocketAddr,
+    pub stopping: CancellationToken,
+    prefix: String,
+    key: Option<String>,
+    _engine: Engine,
+    _database: Database,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
+    }
+
+    /// The body of an answer that must be of this status.
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.text);
+        self.json()
+    }
+
+    /// Checks that it is a problem of this cause, by RFC 9457.
+    #[track_caller]
+    pub fn expect_problem(self, status: u16, cause: &str) -> Value {
+        assert_eq!(self.status, status, "{}", self.text);
+        assert_eq!(self.header("content-type"), "application/problem+json", "{}", self.text);
+        let problem = self.json();
+        assert_eq!(problem["type"], format!("urn:dormouse:problem:{cause}"), "{problem}");
+        assert_eq!(problem["status"], status);
+        assert!(problem["title"].is_string() && problem["detail"].is_string(), "{problem}");
+        let told = problem["detail"].as_str().expect("text").to_lowercase();
+        for inside in ["sqlite", "postgres", "sqlx", "select ", "/tmp", ".rs", "rusqlite"] {
+            assert!(!told.contains(inside), "it tells of the inside: {told}");
+        }
+        problem
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map(|value| value.to_str().expect("text")).unwrap_or_default()
+    }
+}
+
+impl Site {
+    /// The same site, as the holder of a key sees it.
+    pub async fn key(&self, namespace: &str, scope: Scope) -> String {
+        let client = self.client.in_namespace(namespace).expect("a good name");
+        let (new, secret) = new_key(namespace, scope);
+        client.store().add_api_key(new).await.expect("a key");
+        secret
+    }
+
+    pub fn set_key(&mut self, key: &str) {
+        self.key = Some(key.to_owned());
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(self.request(Method::GET, path).body(Body::empty()).expect("a request")).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        self.post_text(path, body.to_string()).await
+    }
+
+    pub async fn post_text(&self, path: &str, body: impl Into<Body>) -> Answer {
+        let request = self.request(Method::POST, path).header("content-type", "application/json");
+        self.send(request.body(body.into()).expect("a request")).await
+    }
+
+    /// A request to this site, to which headers may be added.
+    pub fn request(&self, method: Method, path: &str) -> axum::http::request::Builder {
+        let request = Request::builder().method(method).uri(format!("{}{path}", self.prefix));
+        match &self.key {
+            Some(key) => request.header("authorization", format!("Bearer {key}")),
+            None => request,
+        }
+    }
+
+    pub async fn send(&self, mut request: Request<Body>) -> Answer {
+        let host = self.address.to_string().parse().expect("a header");
+        request.headers_mut().entry("host").or_insert(host);
+        let response = tokio::time::timeout(SOON, self.open(request)).await.expect("an answer in time");
+        let (head, body) = response.into_parts();
+        let body = axum::body::to_bytes(Body::new(body), usize::MAX).await.expect("a whole body");
+        let text = String::from_utf8_lossy(&body).into_owned();
+        Answer { status: head.status.as_u16(), headers: head.headers, text }
+    }
+
+    /// An answer with its body still to come.
+    pub async fn open(&self, request: Request<Body>) -> axum::http::Response<hyper::body::Incoming> {
+        let stream = TcpStream::connect(self.address).await.expect("a connection");
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("a handshake");
+        tokio::spawn(connection);
+        sender.send_request(request).await.expect("an answer")
+    }
+
+    /// Starts an order that waits for its payment.
+    pub async fn order(&self, number: u64) -> i64 {
+        let body = json!({ "machine": "shop", "step": "Start", "state": { "order": number }, "key": format!("order:{number}") });
+        let id = self.post("/v1/instances", body).await.expect(201)["id"].as_i64().expect("an id");
+        self.until(id, "awaiting_signal").await;
+        id
+    }
+
+    /// Waits until an instance is in a status.
+    pub async fn until(&self, id: i64, status: &str) -> Value {
+        let deadline = tokio::time::Instant::now() + SOON;
+        let mut changes = self.client.store().hub().changes();
+        loop {
+            changes.borrow_and_update();
+            let instance = self.get(&format!("/v1/instances/{id}")).await.expect(200);
+            if instance["status"] == status {
+                return instance;
+            }
+            let waited = tokio::time::timeout_at(deadline, changes.changed()).await;
+            assert!(waited.is_ok(), "expected {status}: {instance}");
+        }
+    }
+}
+
+fn new_key(namespace: &str, scope: Scope) -> (dormouse::store::NewApiKey, String) {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let id = format!("{:016x}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let secret = format!("secret-of-{id}");
+    let hash = <sha2::Sha256 as sha2::Digest>::digest(secret.as_bytes()).into();
+    let new = dormouse::store::NewApiKey {
+        id: id.clone(),
+        hash,
+        label: format!("{scope} of {namespace}"),
+        namespace: namespace.to_owned(),
+        scope,
+        expires: None,
+    };
+    (new, format!("dmk_{id}_{secret}"))
+}
+
+/// Orders that wait for a payment.
+pub struct Shop;
+
+#[derive(Serialize, Deserialize)]
+pub enum Order {
+    Start { order: u64 },
+    Ship { order: u64 },
+    Split { order: u64 },
+    Join { order: u64 },
+}
+
+pub const PAID: Signal<u64> = Signal::named("paid");
+
+impl Machine for Shop {
+    const NAME: &'static str = "shop";
+    type State = Order;
+    type Output = String;
+
+    async fn step(&self, state: Order, cx: &Context) -> StepResult<Self> {
+        Ok(match state {
+            Order::Start { order } => Outcome::await_signal(PAID, Order::Ship { order }),
+            Order::Ship { order } => match cx.received(PAID)?.first() {
+                Some(0) => return Err("a free lunch".into()),
+                Some(cents) => Outcome::done(format!("order {order} shipped for {cents}")),
+                None => Outcome::stop("never paid"),
+            },
+            Order::Split { order } => {
+                Outcome::spawn((1..=2).map(NewInstance::job::<Double>), Order::Join { order })
+            }
+            Order::Join { order } => Outcome::done(format!("{order}: {:?}", cx.outputs::<u64>()?)),
+        })
+    }
+
+    fn accepts() -> Vec<Accepts> {
+        vec![PAID.into()]
+    }
+}
+
+/// A job.
+pub struct Double;
+
+impl Job for Double {
+    const NAME: &'static str = "double";
+    type Input = u64;
+    type Output = u64;
+
+    async fn run(&self, input: u64, _cx: &Context) -> Result<u64, BoxError> {
+        Ok(input * 2)
+    }
+}
+
+/// The status of a code.
+pub fn is_success(status: u16) -> bool {
+    StatusCode::from_u16(status).is_ok_and(|status| status.is_success())
+}
+
+impl Site {
+    pub fn clear_key(&mut self) {
+        self.key = None;
+    }
+}

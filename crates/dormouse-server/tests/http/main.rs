@@ -1,0 +1,40 @@
+//! The HTTP API over a real port and a real database: every route, and what comes in that should not.
+//!
+//! A test takes a [`kit::Site`], which is a server over a fresh database of some kind; [`suite!`] runs it on each
+//! kind. A new store is one more line in that macro.
+
+mod kit;
+#[path = "../postgres/mod.rs"]
+mod postgres;
+
+/// Runs each of these tests on every store.
+macro_rules! suite {
+    ($($test:ident),+ $(,)?) => {
+        mod sqlite {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test(crate::kit::Database::sqlite()).await;
+                }
+            )+
+        }
+        mod postgres {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test(crate::kit::Database::postgres()).await;
+                }
+            )+
+        }
+    };
+}
+
+mod access;
+mod admin;
+mod events;
+mod input;
+mod instances;
+mod namespaces;
+mod overview;
+mod probes;
+mod repeat;

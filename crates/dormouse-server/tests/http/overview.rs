@@ -1,0 +1,102 @@
+//! What is where, what waits for what and since when, who works.
+
+use serde_json::json;
+
+use crate::kit::*;
+
+suite![
+    stats_count_by_place_and_tell_what_is_awaited,
+    who_waits_for_a_signal_is_listed,
+    machines_tell_their_steps_and_who_runs_them,
+    a_queue_is_paused_and_resumed,
+    workers_are_listed_while_they_live,
+    about_tells_who_you_are,
+];
+
+async fn stats_count_by_place_and_tell_what_is_awaited(database: Database) {
+    let site = database.open().await;
+    for number in 1..=3 {
+        site.order(number).await;
+    }
+    site.post("/v1/instances/key:order:3/cancel", json!({})).await.expect(200);
+    let stats = site.get("/v1/stats").await.expect(200);
+    assert_eq!(
+        (&stats["statuses"]["awaiting_signal"], &stats["statuses"]["cancelled"]),
+        (&json!(2), &json!(1))
+    );
+    let expected = json!({ "machine": "shop", "step": "Ship", "status": "awaiting_signal", "count": 2 });
+    assert!(stats["places"].as_array().expect("places").contains(&expected), "{stats}");
+    let awaited = &stats["awaiting"][0];
+    assert_eq!(
+        (&awaited["names"], &awaited["count"], &awaited["is_capped"]),
+        (&json!(["paid"]), &json!(2), &json!(false))
+    );
+    assert_eq!(stats["workers"], 1);
+}
+
+async fn who_waits_for_a_signal_is_listed(database: Database) {
+    let site = database.open().await;
+    let first = site.order(1).await;
+    site.order(2).await;
+    let page = site.get("/v1/waiting?signal=paid&limit=1").await.expect(200);
+    assert_eq!(page["items"][0]["id"], first, "oldest first");
+    let next = page["next"].as_str().expect("more");
+    let page = site.get(&format!("/v1/waiting?signal=paid&limit=1&cursor={next}")).await.expect(200);
+    assert_eq!((page["items"].as_array().expect("items").len(), &page["next"]), (1, &json!(null)));
+    assert_eq!(site.get("/v1/waiting?signal=other").await.expect(200)["items"], json!([]));
+    site.get("/v1/waiting?limit=3").await.expect_problem(400, "invalid-request");
+}
+
+async fn machines_tell_their_steps_and_who_runs_them(database: Database) {
+    let site = database.open().await;
+    site.order(1).await;
+    let machines = site.get("/v1/machines").await.expect(200);
+    let shop = machines["machines"]
+        .as_array()
+        .expect("machines")
+        .iter()
+        .find(|m| m["name"] == "shop")
+        .expect("shop");
+    assert_eq!(shop["steps"], json!(["Start", "Ship", "Split", "Join"]));
+    assert_eq!(
+        (&shop["accepts"], &shop["versions"], &shop["workers"]),
+        (&json!(["paid"]), &json!([1]), &json!(1))
+    );
+    assert_eq!(shop["places"], json!([{ "step": "Ship", "status": "awaiting_signal", "count": 1 }]));
+}
+
+async fn a_queue_is_paused_and_resumed(database: Database) {
+    let site = database.open().await;
+    assert_eq!(site.post("/v1/queues/default/pause", json!({})).await.expect(200)["paused"], true);
+    let body = json!({ "machine": "double", "state": 1 });
+    let id = site.post("/v1/instances", body).await.expect(201)["id"].as_i64().expect("an id");
+    let queue = site.get("/v1/queues").await.expect(200)["queues"][0].clone();
+    assert_eq!(
+        (&queue["name"], &queue["runnable"], &queue["paused"]),
+        (&json!("default"), &json!(1), &json!(true))
+    );
+    assert!(queue["oldest_runnable_at"].is_string() && queue["workers"] == 1, "{queue}");
+    site.post("/v1/queues/default/resume", json!({})).await.expect(200);
+    site.until(id, "done").await;
+    site.post(&format!("/v1/queues/{}/pause", "q".repeat(300)), json!({}))
+        .await
+        .expect_problem(422, "invalid-name");
+}
+
+async fn workers_are_listed_while_they_live(database: Database) {
+    let site = database.open().await;
+    let workers = site.get("/v1/workers").await.expect(200);
+    let worker = &workers["workers"][0];
+    assert_eq!((&worker["is_live"], &worker["queues"]), (&json!(true), &json!(["default"])));
+    assert_eq!(worker["pid"], std::process::id());
+}
+
+async fn about_tells_who_you_are(database: Database) {
+    let site = database.open().await;
+    let about = site.get("/v1/about").await.expect(200);
+    assert_eq!((&about["namespace"], &about["scope"]), (&json!("default"), &json!("admin")));
+    // A file is made when it is opened; a server's database was migrated before.
+    let found = if about["store"] == "sqlite" { json!(0) } else { about["schema"].clone() };
+    assert_eq!(about["schema_found"], found);
+    assert!(about["schema"].as_i64().expect("a version") > 0);
+}

@@ -1,0 +1,37 @@
+//! What waits, with ages, at a cost that does not grow with how much waits.
+
+use sqlx::postgres::PgRow;
+
+use super::db::Db;
+use super::types::Columns;
+use crate::store::{AWAITING_MAX, Awaited, Backlog, QueueDepth};
+use crate::{InstanceId, Result};
+
+pub(super) async fn backlog(db: &Db, namespace: Option<&str>) -> Result<Backlog> {
+    let queues = db.all(|| sqlx::query(include_str!("backlog.sql")).bind(namespace)).await?;
+    let awaiting = include_str!("backlog_awaiting.sql");
+    let awaiting = db.all(|| sqlx::query(awaiting).bind(namespace).bind(AWAITING_MAX as i64)).await?;
+    Ok(Backlog {
+        queues: queues.iter().map(queue).collect::<Result<_>>()?,
+        awaiting: awaiting.iter().map(awaited).collect::<Result<_>>()?,
+    })
+}
+
+fn queue(row: &PgRow) -> Result<QueueDepth> {
+    Ok(QueueDepth {
+        namespace: row.value("namespace")?,
+        name: row.value("queue")?,
+        runnable: row.number("runnable")?,
+        oldest_runnable_at: row.moment_or_none("oldest_at")?,
+        paused: row.value("paused")?,
+    })
+}
+
+fn awaited(row: &PgRow) -> Result<Awaited> {
+    Ok(Awaited {
+        names: row.value("awaits")?,
+        count: row.number("count")?,
+        oldest: InstanceId(row.value("oldest")?),
+        since: row.moment("since")?,
+    })
+}

@@ -1,0 +1,54 @@
+//! What changes, for those who watch: the history of all instances in the order of the feed.
+
+use sqlx::postgres::PgRow;
+
+use super::db::Db;
+use super::types::Columns;
+use crate::store::{Change, Changes};
+use crate::{EventKind, InstanceId, Result};
+
+/// Looks at up to `rows_max` changes after a position. Without one, tells where the end is: what is under way at this
+/// moment stands after it, whenever it will be committed.
+pub(super) async fn changes(
+    db: &Db,
+    namespace: Option<&str>,
+    after: Option<i64>,
+    rows_max: usize,
+) -> Result<Changes> {
+    let limit = rows_max.min(i64::MAX as usize) as i64;
+    let rows = db.all(|| sqlx::query(include_str!("changes.sql")).bind(after).bind(limit)).await?;
+    let Some(first) = rows.first() else { return Err(sqlx::Error::RowNotFound.into()) };
+    let end = first.value::<i64>("frontier")? - 1;
+    // A position beyond the end is of another server, from which this database was restored.
+    let Some(after) = after.filter(|after| *after <= end) else {
+        return Ok(Changes { changes: Vec::new(), next: end, more: false });
+    };
+    let mut found = Changes { changes: Vec::new(), next: after, more: false };
+    for row in &rows {
+        let Some(id) = row.value("id")? else { break };
+        found.next = id;
+        let Some(its_namespace) = row.value::<Option<String>>("namespace")? else { continue };
+        if namespace.is_none_or(|namespace| namespace == its_namespace) {
+            found.changes.push(change(id, its_namespace, row)?);
+        }
+    }
+    found.more = rows.len() >= rows_max && found.next > after;
+    Ok(found)
+}
+
+fn change(id: i64, namespace: String, row: &PgRow) -> Result<Change> {
+    let kind: &str = row.value("kind")?;
+    Ok(Change {
+        id,
+        instance: InstanceId(row.value("instance")?),
+        namespace,
+        machine: row.value("machine")?,
+        key: row.value("key")?,
+        queue: row.value("queue")?,
+        status: row.status("status")?,
+        kind: EventKind::parse(kind).unwrap_or_else(|| panic!("{kind:?} is no kind of event")),
+        seq: row.number("seq")?,
+        step: row.value("step")?,
+        at: row.moment("at")?,
+    })
+}

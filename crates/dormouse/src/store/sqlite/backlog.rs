@@ -1,0 +1,86 @@
+//! What waits, with ages, at a cost that does not grow with how much waits.
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::row::names;
+use super::tx::timestamp;
+use crate::store::{AWAITING_MAX, Awaited, Backlog, QueueDepth};
+use crate::{InstanceId, Result};
+
+/// Lines of claimable rows, and sets of awaited names, that are looked at; more are left out.
+const HOPS_MAX: usize = 1_000;
+
+pub(super) fn backlog(conn: &Connection, namespace: Option<&str>) -> Result<Backlog> {
+    Ok(Backlog { queues: queues(conn, namespace)?, awaiting: awaiting(conn, namespace)? })
+}
+
+fn queues(conn: &Connection, namespace: Option<&str>) -> Result<Vec<QueueDepth>> {
+    let mut queues: Vec<QueueDepth> = conn
+        .prepare_cached(include_str!("backlog.sql"))?
+        .query_map([namespace], |row| {
+            let (namespace, name, runnable) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok(QueueDepth { namespace, name, runnable, oldest_runnable_at: None, paused: false })
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    mark_paused(conn, namespace, &mut queues)?;
+    mark_oldest(conn, &mut queues)?;
+    Ok(queues)
+}
+
+fn mark_paused(conn: &Connection, namespace: Option<&str>, queues: &mut Vec<QueueDepth>) -> Result<()> {
+    let mut sql =
+        conn.prepare_cached("select namespace, queue from paused_queues where ?1 is null or namespace = ?1")?;
+    let mut rows = sql.query([namespace])?;
+    while let Some(row) = rows.next()? {
+        let (namespace, name): (String, String) = (row.get(0)?, row.get(1)?);
+        match queues.iter_mut().find(|queue| queue.namespace == namespace && queue.name == name) {
+            Some(queue) => queue.paused = true,
+            None => {
+                let oldest_runnable_at = None;
+                queues.push(QueueDepth { namespace, name, runnable: 0, oldest_runnable_at, paused: true });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn mark_oldest(conn: &Connection, queues: &mut [QueueDepth]) -> Result<()> {
+    let mut sql = conn.prepare_cached(include_str!("backlog_oldest.sql"))?;
+    let mut last = (String::new(), String::new(), 0_u32, String::new(), i64::MIN);
+    for _ in 0..HOPS_MAX {
+        let line = sql
+            .query_row((&last.0, &last.1, last.2, &last.3, last.4), |row| {
+                let line = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?);
+                Ok((line, timestamp(row.get(5)?)))
+            })
+            .optional()?;
+        let Some((line, at)) = line else { break };
+        last = line;
+        if let Some(queue) = queues.iter_mut().find(|queue| queue.name == last.0 && queue.namespace == last.3)
+        {
+            let oldest = queue.oldest_runnable_at.get_or_insert(at);
+            *oldest = at.min(*oldest);
+        }
+    }
+    Ok(())
+}
+
+fn awaiting(conn: &Connection, namespace: Option<&str>) -> Result<Vec<Awaited>> {
+    let mut next = conn.prepare_cached(include_str!("backlog_names.sql"))?;
+    let mut count = conn.prepare_cached(include_str!("backlog_awaiting.sql"))?;
+    let mut since = conn.prepare_cached("select changed_at from instances where id = ?1")?;
+    let mut awaiting = Vec::new();
+    let mut last = String::new();
+    for _ in 0..HOPS_MAX {
+        let Some(set) = next.query_row([&last], |row| row.get::<_, Option<String>>(0))? else { break };
+        let counted = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, Option<i64>>(1)?));
+        let (count, oldest) = count.query_row((&set, namespace, AWAITING_MAX), counted)?;
+        if let Some(oldest) = oldest {
+            let since = since.query_row([oldest], |row| row.get(0))?;
+            let (oldest, since) = (InstanceId(oldest), timestamp(since));
+            awaiting.push(Awaited { names: names(Some(&set)), count, oldest, since });
+        }
+        last = set;
+    }
+    Ok(awaiting)
+}

@@ -1,0 +1,74 @@
+//! Kept counts: how many instances are where, so that nobody walks the table to know.
+//!
+//! A write notes what it moved; what a whole group moved is one statement for each place that gained or lost, in
+//! the group's own transaction. What executes is not counted here: it is few, has an index, and a run-ahead commit
+//! moves it from step to step.
+
+use rusqlite::Connection;
+
+use crate::{Result, Status};
+
+/// Where an instance is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) queue: &'a str,
+    pub(super) machine: &'a str,
+    pub(super) step: &'a str,
+    pub(super) status: Status,
+}
+
+/// What was gained and lost. The places of one group are few, so they are found by looking at each.
+#[derive(Clone, Default)]
+pub(super) struct Counts(Vec<Moved>);
+
+#[derive(Clone)]
+struct Moved {
+    namespace: String,
+    queue: String,
+    machine: String,
+    step: String,
+    status: Status,
+    by: i64,
+}
+
+impl Moved {
+    fn place(&self) -> Place<'_> {
+        let Self { namespace, queue, machine, step, status, .. } = self;
+        Place { namespace, queue, machine, step, status: *status }
+    }
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, place: Place<'_>, by: i64) {
+        if place.status == Status::Executing {
+            return;
+        }
+        match self.0.iter_mut().find(|moved| moved.place() == place) {
+            Some(moved) => moved.by += by,
+            None => {
+                let Place { namespace, queue, machine, step, status } = place;
+                let [namespace, queue, machine, step] = [namespace, queue, machine, step].map(str::to_owned);
+                self.0.push(Moved { namespace, queue, machine, step, status, by });
+            }
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        if self.0.is_empty() {
+            *self = other;
+        } else {
+            other.0.iter().for_each(|moved| self.add(moved.place(), moved.by));
+        }
+    }
+
+    pub(super) fn save(&self, conn: &Connection) -> Result<()> {
+        for Moved { namespace, queue, machine, step, status, by } in
+            self.0.iter().filter(|moved| moved.by != 0)
+        {
+            let mut sql = conn.prepare_cached(include_str!("count.sql"))?;
+            sql.execute((namespace, queue, machine, step, status.as_str(), by))?;
+        }
+        Ok(())
+    }
+}

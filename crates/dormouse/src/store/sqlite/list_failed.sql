@@ -1,0 +1,8 @@
+-- What failed, newest first, by instances_failed. Left to itself, SQLite walks the table, which is in that order too.
+select * from instances indexed by instances_failed
+where status = 'failed' and (:after is null or id < :after)
+    and (:namespace is null or namespace = :namespace) and (:machine is null or machine = :machine)
+    and (:queue is null or queue = :queue)
+    and (:created_from is null or created_at >= :created_from)
+    and (:created_before is null or created_at < :created_before)
+order by id desc limit :limit

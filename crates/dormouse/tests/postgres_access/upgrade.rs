@@ -1,0 +1,55 @@
+//! A database of an older schema is brought up to date with all that is in it.
+
+use dormouse::store::postgres::PostgresStore;
+use dormouse::store::{Filter, Store};
+use dormouse::{Client, Error, Status};
+
+use crate::private::{connect, execute, number, server};
+
+const HEAD: &str = include_str!("../../src/store/postgres/migrations/schema.sql");
+const FIRST: &str = include_str!("../../src/store/postgres/migrations/0001_init.sql");
+
+const INSTANCES: &str = "
+    insert into dormouse.instances (
+        id, namespace, machine, version, status, step, seq, queue, priority, runnable_at, worker, created_at,
+        changed_at, state
+    )
+    select nextval('dormouse.instance_ids'), 'default', 'm', 1, status, 'start', 1, 'default', 0, now(), worker, now(),
+        now(), 'null'
+    from (values ('runnable', null), ('runnable', null), ('failed', null), ('executing', 1)) row (status, worker);
+    insert into dormouse.history (instance, seq, kind, version, step, at, state)
+    select id, 1, 'created', 1, 'start', now(), 'null' from dormouse.instances;
+    create function dormouse.collect_ended(bigint, integer) returns integer language sql as 'select 0';
+    update dormouse.schema set version = 1, functions = 'of another build';
+";
+
+#[tokio::test]
+async fn what_an_older_schema_holds_is_counted_and_told_only_from_then_on() {
+    let server = server(&[]);
+    execute(&mut connect(&server.url("postgres")).await, "create database older").await;
+    let url = server.url("older");
+    let mut conn = connect(&url).await;
+    for script in [HEAD, FIRST, INSTANCES] {
+        execute(&mut conn, script).await;
+    }
+    let refused = PostgresStore::connect(&url).await.err();
+    assert!(matches!(refused, Some(Error::OlderSchema { found: 1, .. })), "{refused:?}");
+    let migrated = PostgresStore::migrate(&url).await.expect("a migration");
+    assert!(migrated.from == 1 && migrated.to > 1, "{migrated:?}");
+
+    let store = PostgresStore::connect(&url).await.expect("it opens");
+    let counts = store.stats().await.expect("a read").instances;
+    let mut counts: Vec<_> = counts.iter().map(|count| (count.status.as_str(), count.count)).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [("executing", 1), ("failed", 1), ("runnable", 2)]);
+    assert!(store.changes(None, Some(0), 10).await.expect("a read").changes.is_empty());
+    let functions = "select count(*) from pg_proc where proname = 'collect_ended'";
+    assert_eq!(number(&mut conn, functions).await, 1, "the one with other arguments is gone");
+
+    let client = Client::on(std::sync::Arc::new(store));
+    let failed = Filter { status: Some(Status::Failed), limit: 10, ..Filter::default() };
+    let failed = client.list(failed).await.expect("a list").instances.remove(0).id;
+    client.retry(failed).await.expect("a retry");
+    let told = client.store().changes(None, Some(0), 10).await.expect("a read").changes;
+    assert_eq!(told.iter().map(|change| (change.instance, change.seq)).collect::<Vec<_>>(), [(failed, 2)]);
+}
