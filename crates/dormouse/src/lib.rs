@@ -16,6 +16,9 @@ mod poke;
 mod process;
 mod retry;
 mod signal;
+mod token;
+mod transport;
+mod unit;
 
 pub mod store;
 pub mod testing;
@@ -42,13 +45,19 @@ pub use crate::poke::Hub;
 pub use crate::process::Process;
 pub use crate::retry::Retry;
 pub use crate::signal::{Accepts, Delivered, InboxSignal, NewSignal, Signal, SignalId, Target};
+pub use crate::token::Tokens;
+pub use crate::transport::{Sending, Sent, Transport};
+pub use crate::unit::{
+    Answers, Ask, Dispatch, INTERACTION_API, Interaction, InteractionId, InteractionStatus, OnFailure, Shape,
+    Unit, UnitId, UnitStatus, UnitView, Verdict, VerdictStream,
+};
 
 /// Everything a machine's file usually needs.
 pub mod prelude {
     pub use serde::{Deserialize, Serialize};
 
     pub use crate::{
-        BoxError, Context, Job, Machine, NewInstance, Outcome, Retry, Signal, StepError, StepResult,
+        BoxError, Context, Job, Machine, NewInstance, Outcome, Retry, Signal, StepError, StepResult, Unit,
     };
 }
 

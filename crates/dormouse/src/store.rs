@@ -9,6 +9,7 @@ pub mod sqlite;
 
 mod query;
 mod rider;
+mod units;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -21,6 +22,11 @@ use serde::{Deserialize, Serialize};
 
 pub use self::query::{Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
 pub use self::rider::Rider;
+pub(crate) use self::units::outbox_queue;
+pub use self::units::{
+    Assigned, Completed, Completion, InteractionCount, InteractionFilter, Outbox, Proof, Refusal,
+    SendOutcome, SendReport, UnitStore, Which,
+};
 use crate::poke::Hub;
 use crate::{
     At, ChildView, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, NewSignal,
@@ -31,7 +37,7 @@ use crate::{
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// Where instances, signals and history live.
-pub trait Store: Send + Sync + 'static {
+pub trait Store: UnitStore + Send + Sync + 'static {
     /// The in-process end of this store's pokes.
     fn hub(&self) -> &Hub;
 

@@ -55,4 +55,5 @@ mod operate;
 mod signals;
 mod steps;
 mod time;
+mod units;
 mod versions;

@@ -8,13 +8,15 @@ use crate::{Error, Result};
 /// One file for each schema version, in order.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_init.sql")];
 /// The functions, which are replaced as a whole by every migration.
-const FUNCTIONS: [&str; 18] = [
+const FUNCTIONS: [&str; 20] = [
     include_str!("time.sql"),
     include_str!("effects.sql"),
     include_str!("key.sql"),
     include_str!("lock.sql"),
     include_str!("lane.sql"),
     include_str!("apply.sql"),
+    include_str!("unit.sql"),
+    include_str!("complete.sql"),
     include_str!("deliver.sql"),
     include_str!("insert.sql"),
     include_str!("claim.sql"),

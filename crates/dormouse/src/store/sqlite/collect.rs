@@ -19,11 +19,16 @@ pub(super) fn collect(tx: &mut Tx<'_>, collect: Collect) -> Result<Collected> {
 }
 
 fn ended(tx: &Tx<'_>, before_us: i64, rows_max: usize) -> Result<usize> {
-    let ids: Vec<i64> = tx
+    let ids: Vec<(i64, bool)> = tx
         .sql(include_str!("collect.sql"))?
-        .query_map((before_us, rows_max as i64), |row| row.get(0))?
+        .query_map((before_us, rows_max as i64), |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<rusqlite::Result<_>>()?;
-    for id in &ids {
+    for (id, had_rounds) in &ids {
+        if *had_rounds {
+            tx.sql("delete from interactions where unit in (select id from units where instance = ?1)")?
+                .execute([id])?;
+            tx.sql("delete from units where instance = ?1")?.execute([id])?;
+        }
         tx.sql("delete from history where instance = ?1")?.execute([id])?;
         tx.sql("delete from signals where instance = ?1")?.execute([id])?;
         tx.sql("delete from instances where id = ?1")?.execute([id])?;

@@ -11,7 +11,8 @@ use crate::{Error, Result};
 /// "dorm", in a database header, says that the file is ours.
 const APPLICATION_ID: i64 = 0x646f_726d;
 /// One file for each schema version, in order.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_init.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_init.sql"), include_str!("migrations/0002_units.sql")];
 /// How long a statement waits for another process before it is [`Error::Busy`].
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first SQLite without the WAL-reset corruption bug.

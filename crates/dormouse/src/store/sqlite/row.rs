@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row as SqlRow, params};
 
 use super::tx::{Tx, timestamp};
+use super::units;
 use crate::{At, EventKind, InstanceId, Json, Result, Status, Wake, WorkerId};
 
 pub(super) struct Row {
@@ -161,6 +162,9 @@ impl Tx<'_> {
 
     /// Ends an instance: its inbox goes, its parent hears of it, its lane and key are free.
     pub(super) fn end(&mut self, row: &mut Row, end: &End<'_>) -> Result<()> {
+        if row.status == Status::AwaitingCompletion {
+            units::cancel_unit(self, row)?;
+        }
         let (status, kind, data) = match end {
             End::Done(output) => {
                 row.output = Some((*output).clone());
@@ -226,6 +230,9 @@ impl Tx<'_> {
         if row.status.is_terminal() {
             row.key_scope = Some(String::new());
             return Ok(());
+        }
+        if row.status == Status::AwaitingCompletion {
+            units::let_go_unit(self, row)?;
         }
         row.last_error = Some(error.clone());
         row.park(Status::Failed, None);
