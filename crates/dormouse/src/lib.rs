@@ -74,6 +74,8 @@ mod guide {
     mod signals {}
     #[doc = include_str!("../../../docs/guide/children.md")]
     mod children {}
+    #[doc = include_str!("../../../docs/guide/units.md")]
+    mod units {}
     #[doc = include_str!("../../../docs/guide/time.md")]
     mod time {}
     #[doc = include_str!("../../../docs/guide/keys-and-namespaces.md")]

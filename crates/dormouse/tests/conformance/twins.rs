@@ -61,6 +61,13 @@ async fn sqlite_and_postgres_cannot_be_told_apart() {
         "signal.timeout",
         "timer.fired",
         "reaped",
+        "unit.completed",
+        "unit.failed",
+        "unit.timed_out",
+        "unit.cancelled",
+        "interaction.dispatched",
+        "interaction.timed_out",
+        "Repeat",
         "retried",
     ];
     assert!(

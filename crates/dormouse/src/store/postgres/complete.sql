@@ -6,6 +6,7 @@ create or replace function dormouse.complete(
 ) language plpgsql as $$
 declare
     v_batch dormouse.completion[];
+    v_locked bigint[];
     v_now timestamptz;
     c dormouse.completion;
     n dormouse.interactions;
@@ -15,22 +16,30 @@ declare
 begin
     select array_agg(b order by b.ord) into v_batch
     from json_populate_recordset(null::dormouse.completion, p_batch) b;
-    foreach c in array v_batch loop
-        if c.correlation_id is not null then
-            select * into v_found from dormouse.by_correlation(c.namespace, c.correlation_id);
-            v_batch[c.ord].id := v_found.id;
-            results[c.ord] := case when v_found.ambiguous then 'ambiguous' end;
-        end if;
-    end loop;
-    perform dormouse.lock(array(
-        select distinct o.instance from unnest(v_batch) b join dormouse.interactions o on o.id = b.id
-    ), '{}');
+    v_locked := array(
+        select distinct o.instance from unnest(v_batch) b
+        left join lateral dormouse.by_correlation(b.namespace, b.correlation_id) found
+            on b.correlation_id is not null
+        join dormouse.interactions o on o.id = coalesce(b.id, found.id)
+    );
+    perform dormouse.lock(v_locked, '{}');
     v_now := dormouse.now();
     foreach c in array v_batch loop
         outputs[c.ord] := null;
         errors[c.ord] := null;
-        continue when results[c.ord] is not null;
+        if c.correlation_id is not null then
+            -- Whom it means may have changed while we waited, and with what came before in this batch.
+            select * into v_found from dormouse.by_correlation(c.namespace, c.correlation_id);
+            c.id := v_found.id;
+            results[c.ord] := case when v_found.ambiguous then 'ambiguous' end;
+            continue when v_found.ambiguous;
+        end if;
         select * into n from dormouse.interactions o where o.id = c.id;
+        if n.instance <> all (v_locked) then
+            perform dormouse.lock_more(array[n.instance], '{}');
+            v_locked := v_locked || n.instance;
+            select * into n from dormouse.interactions o where o.id = c.id;
+        end if;
         select * into u from dormouse.units o where o.id = n.unit;
         results[c.ord] := case
             -- One that has no place in flight was never asked.
@@ -49,10 +58,11 @@ begin
             outputs[c.ord] := n.output::text;
             errors[c.ord] := n.error;
         elsif results[c.ord] is null then
-            select r.closed, r.effects into v_resolved from dormouse.resolve(
+            select r.closed, r.wake_at, r.effects into v_resolved from dormouse.resolve(
                 n.id, case when c.output is not null then 'completed' else 'failed' end, true, c.error, c.output, v_now
             ) r;
             effects := dormouse.merge(effects, v_resolved.effects);
+            effects.wake_at := least(effects.wake_at, v_resolved.wake_at);
             results[c.ord] := case when v_resolved.closed then 'woke' else 'admitted' end;
         end if;
     end loop;
@@ -133,6 +143,7 @@ declare
     v_now timestamptz;
     s dormouse.send;
     n dormouse.interactions;
+    v_resolved record;
 begin
     select array_agg(b order by b.ord) into v_batch from json_populate_recordset(null::dormouse.send, p_batch) b;
     perform dormouse.lock(array(
@@ -151,12 +162,14 @@ begin
             when 'sent' then
                 update dormouse.interactions o
                 set status = 'dispatched', dispatched_at = v_now, send_at = null, error = null where o.id = s.id;
-                perform dormouse.tell(n.instance, 'interaction.dispatched', json_build_object(
-                    'unit', n.unit, 'interaction', n.id, 'item', n.item, 'sends', n.sends), null, v_now);
+                effects.wake_at := least(effects.wake_at, dormouse.tell(n.instance, 'interaction.dispatched',
+                    json_build_object('unit', n.unit, 'interaction', n.id, 'item', n.item, 'sends', n.sends), null,
+                    v_now));
             when 'rejected' then
-                effects := dormouse.merge(effects, (
-                    select r.effects from dormouse.resolve(s.id, 'failed', false, s.error, null, v_now) r
-                ));
+                select r.wake_at, r.effects into v_resolved
+                from dormouse.resolve(s.id, 'failed', false, s.error, null, v_now) r;
+                effects := dormouse.merge(effects, v_resolved.effects);
+                effects.wake_at := least(effects.wake_at, v_resolved.wake_at);
         end case;
     end loop;
 end

@@ -72,26 +72,27 @@ language sql stable as $$
     from dormouse.units u where u.instance = p_instance and u.round = p_round
 $$;
 
--- Records what happened to a parked instance without waking it.
+-- Records what happened to a parked instance without waking it, and says when the clock will.
 create or replace function dormouse.tell(
     p_instance bigint, p_kind text, p_data json, p_barrier integer, p_now timestamptz
-) returns void language plpgsql as $$
+) returns timestamptz language plpgsql as $$
 declare
     i record;
 begin
     update dormouse.instances set seq = seq + 1, changed_at = p_now, barrier = coalesce(p_barrier, barrier)
-    where id = p_instance returning seq, version, step, keeps_history into strict i;
+    where id = p_instance returning seq, version, step, keeps_history, wake_at into strict i;
     if i.keeps_history then
         insert into dormouse.history (instance, seq, kind, version, step, at, data)
         values (p_instance, i.seq, p_kind, i.version, i.step, p_now, p_data);
     end if;
+    return i.wake_at;
 end
 $$;
 
 -- Resolves one open item, and then closes the unit or gives the next item its place in flight.
 create or replace function dormouse.resolve(
     p_interaction bigint, p_status text, p_answered boolean, p_error text, p_output text, p_now timestamptz,
-    out closed boolean, out effects dormouse.effects
+    out closed boolean, out wake_at timestamptz, out effects dormouse.effects
 ) language plpgsql as $$
 declare
     n record;
@@ -110,7 +111,7 @@ begin
         when u.interactions - u.failed < u.quorum then 'failed'
         when u.quorum is null and u.completed + u.failed = u.interactions then 'completed'
     end;
-    perform dormouse.tell(u.instance, 'interaction.' || p_status,
+    wake_at := dormouse.tell(u.instance, 'interaction.' || p_status,
         case
             when p_error is null then json_build_object('unit', u.id, 'interaction', p_interaction, 'item', n.item)
             else json_build_object('unit', u.id, 'interaction', p_interaction, 'item', n.item, 'error', p_error)
@@ -122,6 +123,7 @@ begin
         end, p_now);
     closed := v_verdict is not null;
     if closed then
+        wake_at := null;
         effects := dormouse.close_unit(u.id, v_verdict, p_now);
     elsif u.next_item < u.interactions then
         update dormouse.interactions set opened_at = p_now,

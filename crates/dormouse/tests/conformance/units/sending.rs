@@ -122,7 +122,7 @@ async fn what_a_dead_sender_had_in_its_hands_is_sent_again_with_the_same_key(kit
     drop(first);
     let bank = Partner::new(|_| Sent::Accepted);
     let second = serve(&kit, &bank, each(&[])).await;
-    kit.advance(Duration::from_secs(61));
+    kit.advance(Duration::from_secs(66));
     bank.got(2).await;
     kit.until_sent(2).await;
     let keys = |partner: &Partner| partner.log().into_iter().map(|(key, _)| key).collect::<Vec<_>>();
