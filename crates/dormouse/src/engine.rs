@@ -13,6 +13,7 @@ mod lease;
 mod queue;
 mod step;
 mod timer;
+mod unanswered;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -193,6 +194,7 @@ async fn serve(
         background(Box::pin(queue::run(shared.clone(), name, slots, steps.clone())));
     }
     for transport in shared.config.transports.clone() {
+        background(Box::pin(unanswered::run(shared.clone(), transport.clone())));
         background(Box::pin(dispatcher::run(shared.clone(), transport, steps.clone())));
     }
     tokio::select! {

@@ -47,6 +47,8 @@ pub use crate::retry::Retry;
 pub use crate::signal::{Accepts, Delivered, InboxSignal, NewSignal, Signal, SignalId, Target};
 pub use crate::token::Tokens;
 pub use crate::transport::{Sending, Sent, Transport};
+#[cfg(feature = "webhook")]
+pub use crate::transport::{Targets, Webhook};
 pub use crate::unit::{
     Answers, Ask, Dispatch, INTERACTION_API, Interaction, InteractionId, InteractionStatus, OnFailure, Shape,
     Unit, UnitId, UnitStatus, UnitView, Verdict, VerdictStream,

@@ -1,11 +1,16 @@
 //! Transports: how requests leave, and how a sender goes about it.
 
+#[cfg(feature = "webhook")]
+mod webhook;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "webhook")]
+pub use self::webhook::{Targets, Webhook};
 use crate::{Interaction, Json, Retry};
 
 /// Hands requests to the outside world.

@@ -114,7 +114,6 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
     let Send { interaction, now, reports } = send;
     let (id, sends) = (interaction.id, interaction.sends);
     let sent = hand_over(named, interaction.clone()).await;
-    tracing::debug!(transport = named.name, %id, sends, ?sent, "sent");
     let outcome = match sent {
         Sent::Accepted => SendOutcome::Sent,
         Sent::Answered(output) => match answer(shared, &interaction, output).await {
@@ -124,14 +123,13 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
         Sent::Rejected(reason) => SendOutcome::Rejected(reason),
         Sent::Retry { reason, after } => again(&named.sending, &interaction, now, reason, after),
     };
-    count(
-        named,
-        match outcome {
-            SendOutcome::Sent => "sent",
-            SendOutcome::Retry { .. } => "retry",
-            SendOutcome::Rejected(_) => "rejected",
-        },
-    );
+    let word = match outcome {
+        SendOutcome::Sent => "sent",
+        SendOutcome::Retry { .. } => "retry",
+        SendOutcome::Rejected(_) => "rejected",
+    };
+    count(named, word);
+    tracing::debug!(transport = named.name, %id, sends, outcome = word, "handed over");
     let (written, is_written) = oneshot::channel();
     if reports.send((SendReport { id, sends, outcome }, written)).await.is_ok() {
         let _ = is_written.await;

@@ -40,7 +40,7 @@ struct Random(Rng);
 
 impl Random {
     fn op(&mut self) -> Op {
-        match self.0.u32(0..196) {
+        match self.0.u32(0..210) {
             0..13 => Op::Insert(self.some(3, Self::instance)),
             13..30 => Op::Deliver(self.some(3, |random| (random.whom(Whom::Waiting), random.signal()))),
             30..55 => Op::Claim(self.claim()),
@@ -65,14 +65,14 @@ impl Random {
             154..158 => Op::List(self.filter()),
             158..160 => Op::Stats,
             160..172 => Op::Complete(self.some(3, Self::answer)),
-            172..176 => Op::Outbox {
+            172..182 => Op::Outbox {
                 namespaces: self.perhaps(3, |random| random.of(&[vec!["default"], vec!["other", "default"]])),
                 rows_max: self.bound(),
                 lease: self.pause(),
             },
-            176..180 => Op::Sent(self.some(3, |random| (random.pick(), random.send_outcome()))),
-            182..189 => Op::Due { rows_max: self.bound() },
-            189..196 => Op::Advance(self.pause()),
+            182..194 => Op::Sent(self.some(3, |random| (random.pick(), random.send_outcome()))),
+            194..201 => Op::Due { rows_max: self.bound() },
+            201..208 => Op::Advance(self.pause()),
             _ => Op::Assign { item: self.pick(), who: self.of(&PEOPLE), lease: self.pause() },
         }
     }

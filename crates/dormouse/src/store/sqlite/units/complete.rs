@@ -22,12 +22,13 @@ pub(super) fn complete(tx: &mut Tx<'_>, completion: &Completion) -> Result<Compl
     if completion.proof.is_some_and(|proof| !holds(proof, &interaction)) {
         return refused(Refusal::Forged);
     }
-    if completion.proof.is_some_and(|proof| proof.expires_at < tx.now()) {
-        return refused(Refusal::Expired);
-    }
     if interaction.answered {
         let first = interaction.output.ok_or_else(|| interaction.error.unwrap_or_default());
         return Ok(Completed::Repeat(first));
+    }
+    // After the repeat: whoever was heard in time may ask again what was admitted.
+    if completion.proof.is_some_and(|proof| proof.expires_at < tx.now()) {
+        return refused(Refusal::Expired);
     }
     if !interaction.status.is_open() {
         return refused(why_closed(tx, &interaction)?);

@@ -71,7 +71,7 @@ pub(super) fn sent(tx: &mut Tx<'_>, report: &SendReport) -> Result<()> {
                 storable(error),
             ))?;
             tx.effects.runnable(&outbox_queue(&interaction.transport));
-            return Ok(());
+            Ok(())
         }
         SendOutcome::Sent => {
             let mut sql = tx.sql(
