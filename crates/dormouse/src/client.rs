@@ -3,6 +3,7 @@
 mod operate;
 mod signal;
 mod start;
+mod units;
 mod view;
 #[cfg(feature = "postgres")]
 mod within;

@@ -11,7 +11,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::store::sqlite::{self, OwnWrites};
 use crate::store::{Rider, Store};
-use crate::{BoxError, Error, InboxSignal, InstanceId, Json, Result, Signal, SignalId, Status, Wake};
+use crate::{
+    Answers, BoxError, Error, InboxSignal, InstanceId, Json, Result, Signal, SignalId, Status, VerdictStream,
+    Wake,
+};
 
 /// What a step is handed besides its state.
 #[derive(Clone, Debug)]
@@ -141,6 +144,17 @@ impl Context {
     /// The outputs of those children that are done, in order of their spawning.
     pub fn outputs<T: for<'de> Deserialize<'de>>(&self) -> Result<Vec<T>> {
         self.children.iter().filter_map(|child| child.output().transpose()).collect()
+    }
+
+    /// The answers of the unit that this step was parked on, in item order.
+    pub async fn unit<T: DeserializeOwned>(&self) -> Result<Answers<T>> {
+        self.unit_stream().await?.all().await
+    }
+
+    /// Like [`Context::unit`], for a unit too large to have in memory as a whole: read a page at a time.
+    pub async fn unit_stream<T: DeserializeOwned>(&self) -> Result<VerdictStream<T>> {
+        let unit = self.own.store.unit(self.id).await?.ok_or(Error::NoUnit(self.id))?;
+        Ok(VerdictStream::new(self.own.store.clone(), unit))
     }
 
     /// The store's time when the step was handed out.

@@ -6,12 +6,14 @@
 mod builder;
 mod collector;
 mod committer;
+mod dispatcher;
 mod dry_run;
 mod effects;
 mod lease;
 mod queue;
 mod step;
 mod timer;
+mod unanswered;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +27,7 @@ use self::committer::Committer;
 pub use self::dry_run::Unreadable;
 use self::lease::Running;
 use crate::store::{Namespaces, NewWorker, Store};
+use crate::transport::NamedTransport;
 use crate::{Client, History, Limits, Process, Registry, Result, Retention, WorkerId};
 
 /// How long to wait before trying again what the store could not do.
@@ -54,6 +57,7 @@ pub(crate) struct Config {
     pub(crate) history: History,
     pub(crate) retention: Retention,
     pub(crate) collect_every: Duration,
+    pub(crate) transports: Vec<NamedTransport>,
 }
 
 impl Engine {
@@ -188,6 +192,10 @@ async fn serve(
     let steps = TaskTracker::new();
     for (name, slots) in shared.config.queues.clone() {
         background(Box::pin(queue::run(shared.clone(), name, slots, steps.clone())));
+    }
+    for transport in shared.config.transports.clone() {
+        background(Box::pin(unanswered::run(shared.clone(), transport.clone())));
+        background(Box::pin(dispatcher::run(shared.clone(), transport, steps.clone())));
     }
     tokio::select! {
         () = lease::keep(&shared) => Ended::LeaseLost,

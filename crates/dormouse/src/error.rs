@@ -4,7 +4,8 @@
 
 use std::path::PathBuf;
 
-use crate::{InstanceId, Status, Target};
+use crate::store::{Refusal, Which};
+use crate::{InstanceId, Status, Target, UnitStatus};
 
 /// What a step may fail with: any error, by `?`.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -133,6 +134,30 @@ pub enum Error {
         asked_for: &'static str,
         /// What to use.
         instead: &'static str,
+    },
+    /// A step asked for the answers of a unit that it was not parked on.
+    #[error(
+        "instance {0} was not parked on a unit before this step: only the step that a `dispatch` names sees the answers"
+    )]
+    NoUnit(InstanceId),
+    /// A unit that was closed without the output asked for.
+    #[error("the unit is {status} and has no output: {reason}")]
+    NoOutput {
+        /// How it was closed.
+        status: UnitStatus,
+        /// Why there is none.
+        reason: String,
+    },
+    /// A resume token that is not taken; nothing was changed.
+    #[error("the resume token is refused: {}", .0.told())]
+    TokenRefused(Refusal),
+    /// A completion that is not the answer; nothing was changed.
+    #[error("the completion of interaction {to} is refused: {}", .refusal.told())]
+    CompletionRefused {
+        /// The interaction, as the caller named it.
+        to: Which,
+        /// Why.
+        refusal: Refusal,
     },
     /// The instance waited for ended without an output.
     #[error("instance {id} is {status}: {}", .error.as_deref().unwrap_or("no reason given"))]

@@ -23,7 +23,10 @@ pub(crate) fn explain(situation: &Situation) -> String {
             "it is parked on its children{until}: {} still to end",
             instance.barrier.map_or_else(|| "some".to_owned(), |left| left.to_string())
         ),
-        Status::AwaitingCompletion => format!("it is parked on an await unit{until}"),
+        Status::AwaitingCompletion => format!(
+            "it is parked on a unit{until}: {} still to come",
+            instance.barrier.map_or_else(|| "some answers".to_owned(), answers)
+        ),
         Status::Runnable => runnable(situation),
     };
     let pause = if instance.paused && !instance.status.is_terminal() && instance.status != Status::Runnable {
@@ -33,6 +36,10 @@ pub(crate) fn explain(situation: &Situation) -> String {
     };
     let key = instance.key.as_ref().map(|key| format!(" {key:?}")).unwrap_or_default();
     format!("instance {}{key} ({} at {:?}): {told}{pause}", instance.id, instance.machine, instance.step)
+}
+
+fn answers(left: u32) -> String {
+    if left == 1 { "1 answer".to_owned() } else { format!("{left} answers") }
 }
 
 fn retrying(situation: &Situation) -> String {

@@ -87,6 +87,24 @@ event_kinds! {
     ChildrenJoined => "children.joined",
     /// The barrier's deadline woke it.
     ChildrenTimeout => "children.timeout",
+    /// It opened a unit and parked on it.
+    UnitOpened => "unit.opened",
+    /// The unit was answered: all of it, or its quorum.
+    UnitCompleted => "unit.completed",
+    /// The unit's deadline woke it.
+    UnitTimedOut => "unit.timed_out",
+    /// An item failed the unit, or its quorum can no longer be reached.
+    UnitFailed => "unit.failed",
+    /// The unit was let go, as its instance was ended from outside.
+    UnitCancelled => "unit.cancelled",
+    /// A request was sent.
+    InteractionDispatched => "interaction.dispatched",
+    /// A request was answered.
+    InteractionCompleted => "interaction.completed",
+    /// A request was answered with a failure, refused by its receiver, or given up.
+    InteractionFailed => "interaction.failed",
+    /// A request was not answered in time.
+    InteractionTimedOut => "interaction.timed_out",
     /// A sleep, a delayed start or a backoff ended.
     TimerFired => "timer.fired",
     /// A dead worker's claim was taken back.

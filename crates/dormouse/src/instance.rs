@@ -388,9 +388,9 @@ pub struct Instance {
     pub wake: Option<Wake>,
     /// How many signals wait in its inbox.
     pub inbox: u32,
-    /// How many children its barrier still waits for.
+    /// How many ends of children, or answers to its unit, its barrier still waits for.
     pub barrier: Option<u32>,
-    /// How many times it has spawned.
+    /// How many times it has spawned or dispatched.
     pub round: u32,
     /// Its parent.
     pub parent: Option<InstanceId>,

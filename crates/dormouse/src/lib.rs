@@ -17,6 +17,9 @@ mod poke;
 mod process;
 mod retry;
 mod signal;
+mod token;
+mod transport;
+mod unit;
 
 pub mod store;
 pub mod testing;
@@ -43,13 +46,21 @@ pub use crate::poke::Hub;
 pub use crate::process::Process;
 pub use crate::retry::Retry;
 pub use crate::signal::{Accepts, Delivered, InboxSignal, NewSignal, Signal, SignalId, Target};
+pub use crate::token::Tokens;
+pub use crate::transport::{Sending, Sent, Transport};
+#[cfg(feature = "webhook")]
+pub use crate::transport::{Targets, Webhook};
+pub use crate::unit::{
+    Answers, Ask, Dispatch, INTERACTION_API, Interaction, InteractionId, InteractionStatus, OnFailure, Shape,
+    Unit, UnitId, UnitStatus, UnitView, Verdict, VerdictStream,
+};
 
 /// Everything a machine's file usually needs.
 pub mod prelude {
     pub use serde::{Deserialize, Serialize};
 
     pub use crate::{
-        BoxError, Context, Job, Machine, NewInstance, Outcome, Retry, Signal, StepError, StepResult,
+        BoxError, Context, Job, Machine, NewInstance, Outcome, Retry, Signal, StepError, StepResult, Unit,
     };
 }
 
@@ -66,6 +77,8 @@ mod guide {
     mod signals {}
     #[doc = include_str!("../../../docs/guide/children.md")]
     mod children {}
+    #[doc = include_str!("../../../docs/guide/units.md")]
+    mod units {}
     #[doc = include_str!("../../../docs/guide/time.md")]
     mod time {}
     #[doc = include_str!("../../../docs/guide/keys-and-namespaces.md")]

@@ -14,11 +14,15 @@ pub struct Limits {
     pub document_bytes_max: usize,
     /// The most children one spawn may insert (10,000 unless set).
     pub children_max: usize,
+    /// The most items in a unit's batch, or in a list that answers one (10,000 unless set).
+    pub items_max: usize,
+    /// The most items of one `each` unit (100,000 unless set).
+    pub each_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { document_bytes_max: 1024 * 1024, children_max: 10_000 }
+        Self { document_bytes_max: 1024 * 1024, children_max: 10_000, items_max: 10_000, each_max: 100_000 }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::limits::{Limits, check_name};
 use crate::machine::encode_at;
-use crate::{At, Error, Json, Machine, NewInstance, Result, Signal, When};
+use crate::{At, Dispatch, Error, Json, Machine, NewInstance, Result, Signal, Unit, When};
 
 /// What a step returns.
 pub struct Outcome<M> {
@@ -54,6 +54,12 @@ impl<M: Machine> Outcome<M> {
                 on_cancel: Children::Cancel,
             })
         })
+    }
+
+    /// Opens an await unit and parks until it is closed: answered, timed out or failed. Sending starts after the
+    /// commit, from what was committed.
+    pub fn dispatch<R: serde::Serialize>(unit: Unit<R>, at: M::State) -> Self {
+        Self::of(encode_at(&at).and_then(|at| unit.dispatch(at)).map(Transition::Dispatch))
     }
 
     /// Ends `done`.
@@ -187,6 +193,8 @@ pub enum Transition {
     },
     /// See [`Outcome::spawn`].
     Spawn(Spawn),
+    /// See [`Outcome::dispatch`].
+    Dispatch(Dispatch),
     /// See [`Outcome::done`].
     Done {
         /// The output.
@@ -230,7 +238,8 @@ impl Transition {
             | Self::Replay { at, .. }
             | Self::Sleep { at, .. }
             | Self::Await { at, .. }
-            | Self::Spawn(Spawn { at, .. }) => Some(at),
+            | Self::Spawn(Spawn { at, .. })
+            | Self::Dispatch(Dispatch { at, .. }) => Some(at),
             Self::Done { .. } | Self::Fail { .. } => None,
         }
     }
@@ -257,6 +266,7 @@ impl Transition {
                 Err(Error::InvalidOutcome("a quorum of 0 waits for nothing; use `next`".to_owned()))
             }
             Self::Spawn(Spawn { children, .. }) => children.iter().try_for_each(|child| child.check(limits)),
+            Self::Dispatch(dispatch) => dispatch.check(limits),
             Self::Done { output } => limits.check_document("output", output),
             Self::Next { .. } | Self::Replay { .. } | Self::Sleep { .. } | Self::Fail { .. } => Ok(()),
         }

@@ -10,6 +10,7 @@ pub mod sqlite;
 mod access;
 mod query;
 mod rider;
+mod units;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -26,6 +27,11 @@ pub use self::access::{
 };
 pub use self::query::{Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
 pub use self::rider::Rider;
+pub(crate) use self::units::outbox_queue;
+pub use self::units::{
+    Assigned, Completed, Completion, InteractionCount, InteractionFilter, Outbox, Proof, Refusal,
+    SendOutcome, SendReport, UnitStore, Which,
+};
 use crate::poke::Hub;
 use crate::{
     At, ChildView, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, NewSignal,
@@ -39,7 +45,7 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 ///
 /// A verb that takes a namespace and a [`Target`] finds only what is in that namespace: an id of another one is
 /// as unknown as an id that never was. Verbs that take a bare id are the engine's, which serves many.
-pub trait Store: Send + Sync + 'static {
+pub trait Store: UnitStore + Send + Sync + 'static {
     /// The in-process end of this store's pokes.
     fn hub(&self) -> &Hub;
 

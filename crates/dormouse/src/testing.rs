@@ -67,6 +67,8 @@ pub struct Tally {
     pub awaiting_signal: u64,
     /// Parked on children.
     pub awaiting_children: u64,
+    /// Parked on a unit.
+    pub awaiting_completion: u64,
     /// Ended with an output.
     pub done: u64,
     /// Ended with an error.
@@ -254,6 +256,7 @@ fn tally(stats: &Stats) -> Tally {
         scheduled: stats.count(Status::Scheduled),
         awaiting_signal: stats.count(Status::AwaitingSignal),
         awaiting_children: stats.count(Status::AwaitingChildren),
+        awaiting_completion: stats.count(Status::AwaitingCompletion),
         done: stats.count(Status::Done),
         failed: stats.count(Status::Failed),
         cancelled: stats.count(Status::Cancelled),

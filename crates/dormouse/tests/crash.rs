@@ -14,8 +14,10 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use dormouse::store::Filter;
-use dormouse::{Client, Delivered, Engine, Error, EventKind, Instance, InstanceId, Status};
+use dormouse::store::{Filter, InteractionFilter};
+use dormouse::{
+    Client, Delivered, Engine, Error, EventKind, Instance, InstanceId, InteractionStatus, Status,
+};
 use tempfile::TempDir;
 
 use self::child::{Order, Picking, machines};
@@ -169,7 +171,7 @@ fn a_process_that_is_stopped_for_longer_than_its_lease_finds_out_and_goes_on() {
                 stopped.signal("-CONT");
             }
         }
-        let builder = machines(builder.expect("it opens")).lease(Duration::from_millis(300));
+        let builder = machines(builder.expect("it opens"), &database).lease(Duration::from_millis(300));
         let engine = builder.start().await.expect("it starts");
         let ended = engine.client().wait_end(id, SOON).await.expect("its step is taken over");
         assert_eq!((ended.status, ended.attempt), (Status::Done, 1));
@@ -216,8 +218,8 @@ fn a_full_disk_is_told_and_once_there_is_room_again_work_goes_on_without_a_resta
 /// Lets everything end, and checks it against what was acknowledged.
 async fn audit(database: &Path, acks: &Acks) {
     integrity_check(database);
-    let engine =
-        machines(Engine::open(&url(database)).await.expect("it opens")).start().await.expect("it starts");
+    let builder = machines(Engine::open(&url(database)).await.expect("it opens"), database);
+    let engine = builder.start().await.expect("it starts");
     let client = engine.client();
     check_signals(&client, acks).await;
     for key in acks.inserted.keys() {
@@ -246,7 +248,28 @@ async fn audit(database: &Path, acks: &Acks) {
             assert_eq!(row.machine, <Picking as dormouse::Job>::NAME);
         }
     }
+    check_bank(&client, database).await;
     integrity_check(database);
+}
+
+/// Whatever was asked was sent at least once, always with one idempotency key, which is no other's; and answered once.
+async fn check_bank(client: &Client, database: &Path) {
+    let notes = std::fs::read_to_string(child::notes(database)).expect("the bank was asked");
+    let mut keys: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (id, key) in notes.lines().filter_map(|line| line.split_once(' ')) {
+        keys.entry(id).or_default().insert(key);
+    }
+    let filter = InteractionFilter { limit: 1_000_000, ..InteractionFilter::default() };
+    let asked = client.interactions(filter).await.expect("a read");
+    assert!(!asked.is_empty());
+    for interaction in &asked {
+        assert_eq!(interaction.status, InteractionStatus::Completed, "{interaction:?}");
+        let noted = keys.get(interaction.id.to_string().as_str());
+        let one_key = BTreeSet::from([interaction.idempotency_key.as_str()]);
+        assert_eq!(noted, Some(&one_key), "{interaction:?}");
+    }
+    let distinct: BTreeSet<_> = keys.values().flatten().collect();
+    assert_eq!(distinct.len(), keys.len(), "no two requests have one key");
 }
 
 /// Every acknowledged signal is still known: sent again, it is a duplicate, unless its order has ended, which it

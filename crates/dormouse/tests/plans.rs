@@ -2,10 +2,11 @@
 
 use rusqlite::{Connection, Params, StatementStatus, named_params};
 
-const SCHEMA: [&str; 3] = [
+const SCHEMA: [&str; 4] = [
     include_str!("../src/store/sqlite/migrations/0001_init.sql"),
     include_str!("../src/store/sqlite/migrations/0002_access.sql"),
     include_str!("../src/store/sqlite/migrations/0003_counts.sql"),
+    include_str!("../src/store/sqlite/migrations/0004_units.sql"),
 ];
 const BACKLOG_AWAITING: &str = include_str!("../src/store/sqlite/backlog_awaiting.sql");
 const BACKLOG_NAMES: &str = include_str!("../src/store/sqlite/backlog_names.sql");
@@ -26,6 +27,18 @@ const LANE_HOLDER: &str = include_str!("../src/store/sqlite/lane_holder.sql");
 const LANE_NEXT: &str = include_str!("../src/store/sqlite/lane_next.sql");
 const LIST_AWAITING: &str = include_str!("../src/store/sqlite/list_awaiting.sql");
 const LIST_FAILED: &str = include_str!("../src/store/sqlite/list_failed.sql");
+const INTERACTIONS_OPEN: &str = include_str!("../src/store/sqlite/interactions_open.sql");
+const INTERACTION_BY_CORRELATION: &str = include_str!("../src/store/sqlite/interaction_by_correlation.sql");
+const OUTBOX: &str = include_str!("../src/store/sqlite/outbox.sql");
+const OUTBOX_NAMESPACE: &str = include_str!("../src/store/sqlite/outbox_namespace.sql");
+const OUTBOX_NEXT: &str = include_str!("../src/store/sqlite/outbox_next.sql");
+const UNIT_DUE: &str = include_str!("../src/store/sqlite/unit_due.sql");
+const UNIT_DUE_NEXT: &str = include_str!("../src/store/sqlite/unit_due_next.sql");
+const UNIT_ITEMS: &str = include_str!("../src/store/sqlite/unit_items.sql");
+const UNIT_LET_GO: &str = include_str!("../src/store/sqlite/unit_let_go.sql");
+const UNIT_LOAD: &str = include_str!("../src/store/sqlite/unit_load.sql");
+const UNIT_NEXT: &str = include_str!("../src/store/sqlite/unit_next.sql");
+const UNIT_OF: &str = include_str!("../src/store/sqlite/unit_of.sql");
 const REAP: &str = include_str!("../src/store/sqlite/reap.sql");
 
 /// Rows of each kind that cannot run now.
@@ -54,6 +67,29 @@ fn every_hot_statement_uses_its_index_and_neither_scans_nor_sorts() {
         assert!(plan.contains(index), "{sql}\ndoes not use {index}:\n{plan}");
         walks_no_table(sql, &plan);
         assert!(!plan.contains("TEMP B-TREE"), "{sql}\nsorts:\n{plan}");
+        assert!(sql.contains(index), "its header names its index:\n{sql}");
+    }
+}
+
+#[test]
+fn every_statement_of_units_uses_its_index() {
+    let conn = database();
+    for (sql, index) in [
+        (INTERACTIONS_OPEN, "interactions_open"),
+        (INTERACTION_BY_CORRELATION, "interactions_correlation"),
+        (OUTBOX, "interactions_outbox"),
+        (OUTBOX_NAMESPACE, "interactions_outbox"),
+        (OUTBOX_NEXT, "interactions_outbox"),
+        (UNIT_DUE, "interactions_due"),
+        (UNIT_DUE_NEXT, "interactions_due"),
+        (UNIT_ITEMS, "interactions_item"),
+        (UNIT_LET_GO, "interactions_item"),
+        (UNIT_LOAD, "units_round"),
+        (UNIT_NEXT, "interactions_item"),
+        (UNIT_OF, "units_round"),
+    ] {
+        let plan = plan(&conn, sql);
+        assert!(plan.contains(index), "{sql}\ndoes not use {index}:\n{plan}");
         assert!(sql.contains(index), "its header names its index:\n{sql}");
     }
 }

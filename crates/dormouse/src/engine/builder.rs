@@ -9,9 +9,10 @@ use super::{Config, Engine, Unreadable, dry_run, registration, supervise};
 use crate::limits::check_name;
 use crate::machine::Typed;
 use crate::store::{Namespaces, Store};
+use crate::transport::NamedTransport;
 use crate::{
-    Client, DEFAULT_NAMESPACE, DynMachine, Error, History, Job, JobMachine, Limits, Machine, Process,
-    Registry, Result, Retention,
+    Client, DEFAULT_NAMESPACE, DynMachine, Error, History, INTERACTION_API, Job, JobMachine, Limits, Machine,
+    Process, Registry, Result, Retention, Sending, Transport,
 };
 
 /// An engine that is being set up. Mistakes are told by [`EngineBuilder::start`].
@@ -41,6 +42,7 @@ impl EngineBuilder {
             history: History::On,
             retention: Retention::default(),
             collect_every: Duration::from_secs(60),
+            transports: Vec::new(),
         };
         Self { store, registry: Registry::default(), config, mistake: None }
     }
@@ -129,6 +131,23 @@ impl EngineBuilder {
         self
     }
 
+    /// Sends the requests of units that name this transport, as [`Sending`]'s defaults say.
+    pub fn transport(self, name: impl Into<String>, transport: impl Transport) -> Self {
+        self.transport_with(name, transport, Sending::default())
+    }
+
+    /// Sends the requests of units that name this transport.
+    pub fn transport_with(
+        mut self,
+        name: impl Into<String>,
+        transport: impl Transport,
+        sending: Sending,
+    ) -> Self {
+        let (name, transport) = (name.into(), Arc::new(transport));
+        self.config.transports.push(NamedTransport { name, transport, sending });
+        self
+    }
+
     /// A client of the store, before anything runs here; it knows the machines registered so far.
     pub fn client(&self) -> Client {
         let registry = Arc::new(self.registry.clone());
@@ -176,6 +195,18 @@ impl EngineBuilder {
             }
             if self.config.queues[..index].iter().any(|(other, _)| other == name) {
                 return refuse(format!("the queue {name:?} is named twice"));
+            }
+        }
+        for (index, NamedTransport { name, sending, .. }) in self.config.transports.iter().enumerate() {
+            check_name("transport", name)?;
+            if name == INTERACTION_API {
+                return refuse(format!("the transport {name:?} is the interaction API, which sends nothing"));
+            }
+            if self.config.transports[..index].iter().any(|other| other.name == *name) {
+                return refuse(format!("the transport {name:?} is named twice"));
+            }
+            if sending.concurrency_max == 0 || sending.per_second_max == Some(0) {
+                return refuse(format!("the transport {name:?} may send nothing; allow at least 1"));
             }
         }
         check_name("worker name", &self.config.worker)?;

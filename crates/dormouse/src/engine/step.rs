@@ -211,6 +211,9 @@ fn admit(shared: &Shared, at: &At, cx: &Context, mut transition: Transition) -> 
             shared.registry.check_signals(child)?;
         }
     }
+    if let Transition::Dispatch(dispatch) = &mut transition {
+        dispatch.outputs_max = shared.config.limits.items_max;
+    }
     transition.check(&shared.config.limits)?;
     Ok(transition)
 }

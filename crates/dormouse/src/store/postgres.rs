@@ -26,6 +26,7 @@ mod query;
 mod rider;
 mod schema;
 mod types;
+mod units;
 mod within;
 
 /// The driver whose connections and transactions callers pass in.

@@ -24,6 +24,7 @@ mod readers;
 mod rider;
 mod row;
 mod tx;
+mod units;
 mod writer;
 
 use std::future::Future;

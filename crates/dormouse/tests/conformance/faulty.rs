@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse::store::{
-    About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim, Claimed,
-    Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit, NewWorker, Page,
-    Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Written,
+    About, Admission, Answer, ApiKey, Assigned, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim,
+    Claimed, Collect, Collected, Commit, Completed, Completion, Delivery, Due, Effects, Filter,
+    InteractionCount, InteractionFilter, Lease, Namespaces, NewApiKey, NewAudit, NewWorker, Outbox, Page,
+    Receipt, Repeatable, Reply, Rider, SendReport, Situation, Stats, Store, UnitStore, Written,
 };
 use dormouse::{
-    At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, NewInstance,
-    Target, VirtualClock, When, WorkerId,
+    At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, Interaction,
+    InteractionId, NewInstance, Target, UnitId, UnitView, VirtualClock, When, WorkerId,
 };
 
 type CommitFault = Box<dyn Fn(&[Commit]) -> Option<Error> + Send + Sync>;
@@ -161,5 +162,19 @@ impl Store for Faulty {
         admit(request: Repeatable) -> Admission;
         answer(namespace: String, key: String, answer: Option<Answer>) -> ();
         tidy(answers_for: Duration, audit_for: Duration, rows_max: usize) -> usize;
+    }
+}
+
+impl UnitStore for Faulty {
+    pass_on! {
+        complete(batch: Vec<Completion>) -> Written<Vec<Completed>>;
+        outbox(transport: String, namespaces: Namespaces, rows_max: usize, lease: Duration) -> Outbox;
+        sent(batch: Vec<SendReport>) -> Written<()>;
+        assign(namespace: String, id: InteractionId, assignee: String, lease: Duration) -> Assigned;
+        unit(instance: InstanceId) -> Option<UnitView>;
+        items(unit: UnitId, from_item: u32, items_max: usize) -> Vec<Interaction>;
+        interaction(namespace: String, id: InteractionId) -> Option<Interaction>;
+        interactions(filter: InteractionFilter) -> Vec<Interaction>;
+        count_interactions(filter: InteractionFilter) -> Vec<InteractionCount>;
     }
 }

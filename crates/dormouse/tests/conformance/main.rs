@@ -57,4 +57,5 @@ mod operate;
 mod signals;
 mod steps;
 mod time;
+mod units;
 mod versions;

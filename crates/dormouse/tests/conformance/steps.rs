@@ -111,7 +111,7 @@ async fn an_outcome_that_cannot_be_stored_goes_to_the_handler(kit: Kit) {
     let bad = Arc::new(bad);
     let engine = kit
         .engine()
-        .limits(Limits { document_bytes_max: 1000, children_max: 10 })
+        .limits(Limits { document_bytes_max: 1000, children_max: 10, ..Limits::default() })
         .dyn_machine(
             Slow::new(move |at, _| {
                 let transition = bad[at.state.decode::<usize>("state").expect("a number")].clone();

@@ -1,17 +1,23 @@
 //! What the processes do that the tests kill: an order shop under load, which says on its standard output
 //! what the library has acknowledged.
 
+use std::fs::OpenOptions;
+use std::future::Future;
 use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::time::Duration;
 
 use dormouse::prelude::*;
-use dormouse::{Engine, EngineBuilder};
+use dormouse::{Client, Engine, EngineBuilder, Interaction, Json, Sending, Sent, Transport};
 
 pub const DATABASE: &str = "DORMOUSE_CRASH_DATABASE";
 pub const MODE: &str = "DORMOUSE_CRASH_MODE";
 pub const PAID: Signal<String> = Signal::named("paid");
 pub const PAYMENTS: [&str; 3] = ["first", "second", "third"];
 pub const ITEMS: usize = 3;
+/// Requests to the bank.
+pub const ASKED: u64 = 4;
 /// An item whose first try never ends.
 const HELD: u64 = 99;
 
@@ -23,6 +29,7 @@ pub enum Ordering {
     Paying,
     Pick { payments: Vec<String> },
     Rest { payments: Vec<String>, items: usize },
+    Ask { payments: Vec<String>, items: usize },
     End { payments: Vec<String>, items: usize },
 }
 
@@ -50,9 +57,17 @@ impl Machine for Order {
             }
             Ordering::Rest { payments, .. } => {
                 let items = cx.outputs::<u64>()?.len();
-                Outcome::sleep(Duration::from_millis(5), Ordering::End { payments, items })
+                Outcome::sleep(Duration::from_millis(5), Ordering::Ask { payments, items })
+            }
+            Ordering::Ask { payments, items } => {
+                let unit = Unit::each(0..ASKED).transport("bank").in_flight(2);
+                Outcome::dispatch(unit, Ordering::End { payments, items })
             }
             Ordering::End { payments, items } => {
+                let answers = cx.unit::<u64>().await?.outputs();
+                if answers != (0..ASKED).collect::<Vec<_>>() {
+                    return Err(format!("the bank's answers are {answers:?}").into());
+                }
                 let sale = cx.id().0;
                 cx.in_commit(move |db| {
                     db.execute_batch("create table if not exists ledger (sale integer)")?;
@@ -85,8 +100,55 @@ impl Job for Picking {
     }
 }
 
-pub fn machines(engine: EngineBuilder) -> EngineBuilder {
-    engine.machine(Order).job(Picking).poll(Duration::from_millis(50))
+/// A partner that notes what it gets in a file, and answers what it is asked: before it says that it accepts, or with that,
+/// and perhaps twice.
+struct Bank {
+    client: Client,
+    notes: PathBuf,
+}
+
+impl Transport for Bank {
+    fn send<'a>(&'a self, asked: &'a Interaction) -> Pin<Box<dyn Future<Output = Sent> + Send + 'a>> {
+        Box::pin(async move {
+            match self.answer(asked).await {
+                Ok(sent) => sent,
+                Err(error) => Sent::Retry { reason: error.to_string(), after: None },
+            }
+        })
+    }
+}
+
+impl Bank {
+    async fn answer(&self, asked: &Interaction) -> Result<Sent, BoxError> {
+        let mut notes = OpenOptions::new().create(true).append(true).open(&self.notes)?;
+        notes.write_all(format!("{} {}\n", asked.id, asked.idempotency_key).as_bytes())?;
+        let times = fastrand::usize(..3);
+        for _ in 0..times {
+            self.client.complete(asked.id, &asked.request).await?;
+        }
+        Ok(match times {
+            0 if fastrand::bool() => Sent::Retry { reason: "busy".to_owned(), after: None },
+            0 => Sent::Answered(Json::clone(&asked.request)),
+            _ => Sent::Accepted,
+        })
+    }
+}
+
+/// Where a bank notes what it gets.
+pub fn notes(database: &Path) -> PathBuf {
+    database.with_extension("bank")
+}
+
+pub fn machines(engine: EngineBuilder, database: &Path) -> EngineBuilder {
+    let bank = Bank { client: engine.client(), notes: notes(database) };
+    let sending = Sending {
+        timeout: Duration::from_millis(500),
+        backoff: Duration::from_millis(5),
+        backoff_cap: Duration::from_millis(100),
+        ..Sending::default()
+    };
+    let engine = engine.machine(Order).job(Picking).poll(Duration::from_millis(50));
+    engine.transport_with("bank", bank, sending)
 }
 
 #[test]
@@ -95,15 +157,16 @@ fn the_child_does_as_it_is_told() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let url = format!("sqlite:{database}");
     let told = match mode.as_str() {
-        "hold" => runtime.block_on(hold(&url)),
-        _ => runtime.block_on(load(&url)),
+        "hold" => runtime.block_on(hold(&url, Path::new(&database))),
+        _ => runtime.block_on(load(&url, Path::new(&database))),
     };
     told.expect("it goes on until it is killed");
 }
 
 /// Holds one step under a short lease; once that was taken over, starts another order of its own.
-async fn hold(url: &str) -> Result<(), BoxError> {
-    let engine = machines(Engine::open(url).await?).lease(Duration::from_millis(300)).start().await?;
+async fn hold(url: &str, database: &Path) -> Result<(), BoxError> {
+    let engine =
+        machines(Engine::open(url).await?, database).lease(Duration::from_millis(300)).start().await?;
     let client = engine.client();
     let id = client.start_job::<Picking>(HELD).key("held").await?;
     while client.get(id).await?.is_none_or(|row| row.status != dormouse::Status::Executing) {
@@ -118,11 +181,11 @@ async fn hold(url: &str) -> Result<(), BoxError> {
 }
 
 /// Starts orders and pays them, from several callers, for ever.
-async fn load(url: &str) -> Result<(), BoxError> {
+async fn load(url: &str, database: &Path) -> Result<(), BoxError> {
     let engine = loop {
         // A disk that is full at the start is told like one that fills up later.
         match Engine::open(url).await {
-            Ok(builder) => break machines(builder).start().await?,
+            Ok(builder) => break machines(builder, database).start().await?,
             Err(error) => say(&format!("failed open {error}")),
         }
     };

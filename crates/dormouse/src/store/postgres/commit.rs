@@ -12,6 +12,7 @@ use super::fault::lock_timed_out;
 use super::insert::{Arrival, sorted};
 use super::marks::Memory;
 use super::types::{Columns, batch, when};
+use super::units::Unit;
 use crate::clock::micros;
 use crate::limits::storable;
 use crate::store::{Commit, Effects, Hold, Receipt, Written};
@@ -298,6 +299,7 @@ pub(super) struct Outcome<'a> {
     quorum: Option<u32>,
     cascade: Option<bool>,
     again: bool,
+    unit: Option<Unit<'a>>,
 }
 
 impl<'a> Outcome<'a> {
@@ -340,6 +342,11 @@ impl<'a> Outcome<'a> {
                 outcome.quorum = spawn.quorum;
                 outcome.cascade = Some(spawn.on_cancel == Children::Cancel);
                 "spawn"
+            }
+            Transition::Dispatch(dispatch) => {
+                moment(dispatch.timeout);
+                outcome.unit = Some(Unit::new(dispatch));
+                "dispatch"
             }
             Transition::Done { output } => {
                 outcome.output = Some(output.as_str());

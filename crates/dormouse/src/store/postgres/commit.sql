@@ -15,6 +15,7 @@ declare
     v_parents bigint[];
     v_inserted integer[];
     v_changes dormouse.change[];
+    v_opened record;
 begin
     select array_agg(o order by o.ord) into v_batch
     from json_populate_recordset(null::dormouse.outcome, p_batch) o;
@@ -60,13 +61,22 @@ begin
             from unnest(v_children) c group by c.parent
         ) spawned;
     end if;
+    if exists (select from unnest(v_batch) o where o.unit is not null) then
+        select u.ids, u.counts, u.to_come, u.first_late, u.effects into v_opened
+        from dormouse.open_units(v_batch, v_owned, at) u;
+        effects := dormouse.merge(effects, v_opened.effects);
+    else
+        select null::bigint[] as ids, null::integer[] as counts, null::integer[] as to_come,
+            null::timestamptz[] as first_late into v_opened;
+    end if;
     with owned as (
         select o.*, i.status as was, i.version as old_version, i.step as old_step, i.attempt, i.runnable_at,
             i.wake, i.awaits, i.inbox, i.barrier, i.round, i.paused, i.lane,
             dormouse.moment(o.at_us, o.in_us, commit.at) as moment,
             spawned.inserted, least(coalesce(o.quorum, 2147483647), spawned.inserted) as ends,
             unseen.id as seen, unseen.data as seen_data,
-            consumed.data as consumed
+            consumed.data as consumed, v_opened.ids[o.ord] as unit_id, v_opened.counts[o.ord] as asked,
+            v_opened.to_come[o.ord] as to_come, v_opened.first_late[o.ord] as first_late
         from unnest(v_batch) o join dormouse.instances i on i.id = o.id
         cross join lateral (
             select coalesce(v_inserted[array_position(v_parents, o.id)], 0) as inserted
@@ -82,7 +92,7 @@ begin
         left join lateral (
             select json_agg(dormouse.signal_data(s.id, s.name, s.payload, null) order by s.id) as data
             from dormouse.signals s
-            where o.kind in ('next', 'sleep', 'spawn') and o.received is not null and s.instance = o.id
+            where o.kind in ('next', 'sleep', 'spawn', 'dispatch') and o.received is not null and s.instance = o.id
                 and s.id = any (o.received) and not s.consumed
         ) consumed on true
         where v_owned[o.ord]
@@ -94,6 +104,7 @@ begin
                 when 'sleep' then 'scheduled'
                 when 'await' then case when o.seen is null then 'awaiting_signal' else 'runnable' end
                 when 'spawn' then case when o.ends > 0 then 'awaiting_children' else 'runnable' end
+                when 'dispatch' then case when o.asked > 0 then 'awaiting_completion' else 'runnable' end
                 when 'done' then 'done'
                 when 'fail' then 'failed'
             end as new_status,
@@ -113,19 +124,24 @@ begin
             case when t.new_status <> 'runnable' or (t.kind = 'next' and t.lane is not null) then t.runnable_at
                 else commit.at end,
             case when t.new_status = 'executing' then p_worker end,
-            case when t.new_status in ('scheduled', 'awaiting_signal', 'awaiting_children') then t.moment end,
+            case
+                when t.new_status in ('scheduled', 'awaiting_signal', 'awaiting_children') then t.moment
+                when t.new_status = 'awaiting_completion' then least(t.moment, t.first_late)
+            end,
             case
                 when t.keeps_wake then t.wake
                 when t.kind = 'await' and t.seen is not null then 'signal'
                 when t.kind = 'spawn' and t.ends = 0 then 'children'
+                when t.kind = 'dispatch' and t.asked = 0 then 'unit'
             end,
             case when t.keeps_wake then t.awaits when t.kind = 'await' then t.names end,
             case
                 when t.kind = 'done' then 0
                 else t.inbox - coalesce(json_array_length(t.consumed), 0)
             end,
-            case when t.keeps_wake then t.barrier when t.kind = 'spawn' then t.ends end,
-            case when t.kind = 'spawn' then t.round + 1 else t.round end,
+            case when t.keeps_wake then t.barrier when t.kind = 'spawn' then t.ends
+                when t.kind = 'dispatch' then t.to_come end,
+            case when t.kind in ('spawn', 'dispatch') then t.round + 1 else t.round end,
             t.paused,
             case when t.kind in ('replay', 'fail') then t.error end,
             case when t.kind = 'done' then t.output::json end,
@@ -135,6 +151,7 @@ begin
                 when 'replay' then 'step.retried'
                 when 'await' then 'signal.waiting'
                 when 'spawn' then 'children.spawned'
+                when 'dispatch' then 'unit.opened'
                 when 'done' then 'done'
                 when 'fail' then 'failed'
             end,
@@ -147,14 +164,20 @@ begin
                 when 'await' then json_build_object('names', t.names, 'until', dormouse.told(t.moment))
                 when 'spawn' then dormouse.spawn_data(t.round + 1, t.inserted,
                     coalesce(json_array_length(t.children), 0) - t.inserted, t.ends, t.moment, t.consumed)
+                when 'dispatch' then dormouse.opened_data(t.unit_id, t.unit, t.asked, t.moment, t.consumed)
                 when 'fail' then json_build_object('error', t.error)
             end,
-            case when t.seen is not null then 'signal.received' end, t.seen_data
+            case when t.seen is not null then 'signal.received' when t.asked = 0 then 'unit.completed' end,
+            case when t.asked = 0 then json_build_object('unit', t.unit_id, 'completed', 0, 'failed', 0)
+                else t.seen_data end
         )::dormouse.change)
     into v_changes from told t;
     if v_changes is not null then
         perform dormouse.consume(v_batch, v_owned);
         effects := dormouse.merge(effects, dormouse.apply(v_changes, at));
+        if v_opened.ids is not null then
+            perform dormouse.let_go_unparked(v_opened.ids, at);
+        end if;
     end if;
     select array_agg(case
             when v_owned[o.ord] and i.status = 'executing' and i.worker = p_worker then 'held'
@@ -181,7 +204,7 @@ begin
     with progressed as (
         select o.id as instance, received.id
         from unnest(p_batch) o cross join lateral unnest(o.received) received (id)
-        where o.kind in ('next', 'sleep', 'spawn') and p_owned[o.ord]
+        where o.kind in ('next', 'sleep', 'spawn', 'dispatch') and p_owned[o.ord]
     ), kept as (
         update dormouse.signals s set consumed = true from progressed p
         where s.instance = p.instance and s.id = p.id and s.dedup_key is not null and not s.consumed

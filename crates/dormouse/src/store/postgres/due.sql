@@ -8,6 +8,7 @@ declare
     v_ids bigint[];
     v_locked bigint[];
     v_changes dormouse.change[];
+    v_units bigint[];
 begin
     perform set_config('synchronous_commit', 'off', true);
     at := dormouse.now();
@@ -27,12 +28,16 @@ begin
                     when 'awaiting_children' then 'children.timeout'
                     else 'timer.fired'
                 end, null, null, null
-            )::dormouse.change), count(*)
-        into v_changes, woken
+            )::dormouse.change) filter (where i.status <> 'awaiting_completion'), count(*),
+            array_agg(i.id order by i.id) filter (where i.status = 'awaiting_completion')
+        into v_changes, woken, v_units
         from unnest(v_locked) locked (id) join dormouse.instances i on i.id = locked.id
         where i.wake_at <= due.at;
         if v_changes is not null then
             effects := dormouse.apply(v_changes, due.at);
+        end if;
+        if v_units is not null then
+            effects := dormouse.merge(effects, dormouse.fire_units(v_units, due.at));
         end if;
     end if;
     -- What is due and could not be had is asked for again in a moment, not at once.

@@ -10,15 +10,23 @@ declare
     v_found constant bigint[] := dormouse.lock_tree(p_id);
     v_changes dormouse.change[];
     v_asked bigint[];
+    v_units bigint[];
 begin
     select array_agg(row(
             i.id, 'cancelled', i.version, i.step, null, i.attempt, i.runnable_at, null, null, i.wake, i.awaits,
-            i.inbox, i.barrier, i.round, i.paused, i.last_error, null, 'cancelled', null, null, null
+            i.inbox, i.barrier, i.round, i.paused, i.last_error, null,
+            case when i.status = 'awaiting_completion' then 'unit.cancelled' else 'cancelled' end,
+            case when i.status = 'awaiting_completion' then dormouse.closing_data(i.id, i.round) end,
+            case when i.status = 'awaiting_completion' then 'cancelled' end, null
         )::dormouse.change) filter (where i.id = p_id or i.status <> 'executing'),
-        array_agg(i.id) filter (where i.id <> p_id and i.status = 'executing')
-    into v_changes, v_asked
+        array_agg(i.id) filter (where i.id <> p_id and i.status = 'executing'),
+        array_agg(i.id) filter (where i.status = 'awaiting_completion')
+    into v_changes, v_asked, v_units
     from unnest(v_found) f (id) join dormouse.instances i on i.id = f.id;
     update dormouse.instances set cancel_requested = true where id = any (v_asked);
+    if v_units is not null then
+        perform dormouse.cancel_units(v_units, p_now);
+    end if;
     effects := dormouse.apply(v_changes, p_now);
     effects.cancel := effects.cancel || v_asked;
     descendants := cardinality(v_found) - 1;
@@ -132,8 +140,11 @@ begin
                 where h.instance = i.id and h.kind = 'signal.waiting' order by h.seq desc limit 1
             );
         elsif v_was_parked and i.barrier is not null then
-            -- Its children were cancelled with it, or have ended meanwhile: it sees how.
-            v_change.wake := 'children';
+            -- What it waited for was cancelled with it, or has ended meanwhile: it sees how.
+            v_change.wake := case
+                when exists (select from dormouse.units u where u.instance = i.id and u.round = i.round) then 'unit'
+                else 'children'
+            end;
         end if;
         effects := dormouse.apply(array[v_change], v_now);
     end if;

@@ -12,7 +12,7 @@ const MIGRATIONS: [&str; 3] = [
     include_str!("migrations/0003_counts.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
-const FUNCTIONS: [&str; 22] = [
+const FUNCTIONS: [&str; 24] = [
     include_str!("time.sql"),
     include_str!("effects.sql"),
     include_str!("feed.sql"),
@@ -21,6 +21,8 @@ const FUNCTIONS: [&str; 22] = [
     include_str!("lock.sql"),
     include_str!("lane.sql"),
     include_str!("apply.sql"),
+    include_str!("unit.sql"),
+    include_str!("complete.sql"),
     include_str!("deliver.sql"),
     include_str!("insert.sql"),
     include_str!("claim.sql"),

@@ -24,9 +24,9 @@ pub(super) fn collect(tx: &mut Tx<'_>, collect: &Collect) -> Result<Collected> {
 fn ended(tx: &mut Tx<'_>, before_us: i64, collect: &Collect) -> Result<usize> {
     let mut sql = tx.sql(include_str!("collect.sql"))?;
     let mut rows = sql.query((before_us, collect.rows_max as i64, &collect.namespace))?;
-    let mut ids: Vec<i64> = Vec::new();
+    let mut ids: Vec<(i64, bool)> = Vec::new();
     while let Some(row) = rows.next()? {
-        ids.push(row.get(0)?);
+        ids.push((row.get(0)?, row.get(6)?));
         let text = |index| Ok::<_, rusqlite::Error>(row.get_ref(index)?.as_str()?);
         let place = Place {
             namespace: text(1)?,
@@ -38,7 +38,12 @@ fn ended(tx: &mut Tx<'_>, before_us: i64, collect: &Collect) -> Result<usize> {
         tx.counts.add(place, -1);
     }
     drop(rows);
-    for id in &ids {
+    for (id, had_rounds) in &ids {
+        if *had_rounds {
+            tx.sql("delete from interactions where unit in (select id from units where instance = ?1)")?
+                .execute([id])?;
+            tx.sql("delete from units where instance = ?1")?.execute([id])?;
+        }
         tx.sql("delete from history where instance = ?1")?.execute([id])?;
         tx.sql("delete from signals where instance = ?1")?.execute([id])?;
         tx.sql("delete from instances where id = ?1")?.execute([id])?;

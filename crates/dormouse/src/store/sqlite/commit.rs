@@ -8,6 +8,7 @@ use super::insert::{Parentage, insert};
 use super::query::inbox;
 use super::row::{End, Row};
 use super::tx::Tx;
+use super::units::park_on_unit;
 use crate::clock::micros;
 use crate::limits::storable;
 use crate::store::{Commit, Hold, Receipt};
@@ -43,6 +44,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
             park_on_signals(tx, &mut row, &commit.received, at, &waiting)?;
         }
         Transition::Spawn(spawn) => park_on_children(tx, &mut row, &commit.received, spawn)?,
+        Transition::Dispatch(dispatch) => park_on_unit(tx, &mut row, &commit.received, dispatch)?,
         Transition::Done { output } => {
             tx.end(&mut row, &End::Done(output))?;
             return Ok(Receipt::Released);
@@ -221,7 +223,7 @@ fn park_on_children(tx: &mut Tx<'_>, row: &mut Row, received: &[SignalId], spawn
 }
 
 /// Adds what was consumed to an event's data.
-fn with_consumed(mut data: String, consumed: Option<String>) -> String {
+pub(super) fn with_consumed(mut data: String, consumed: Option<String>) -> String {
     if let Some(consumed) = consumed {
         let end = data.pop();
         assert_eq!(end, Some('}'), "an event's data is an object");
@@ -232,7 +234,7 @@ fn with_consumed(mut data: String, consumed: Option<String>) -> String {
 }
 
 /// Consumes what the step received, by id; a dedup key outlives its signal. Tells what it was, as a JSON array.
-fn consume(tx: &Tx<'_>, row: &mut Row, received: &[SignalId]) -> Result<Option<String>> {
+pub(super) fn consume(tx: &Tx<'_>, row: &mut Row, received: &[SignalId]) -> Result<Option<String>> {
     if received.is_empty() {
         return Ok(None);
     }

@@ -3,6 +3,7 @@
 use rusqlite::OptionalExtension;
 
 use super::tx::{Tx, timestamp};
+use super::units;
 use crate::store::Due;
 use crate::{EventKind, InstanceId, Result, Status, Wake};
 
@@ -23,6 +24,9 @@ pub(super) fn due(tx: &mut Tx<'_>, rows_max: usize) -> Result<Due> {
 
 fn fire(tx: &mut Tx<'_>, id: InstanceId) -> Result<()> {
     let mut row = tx.load(id)?.expect("a due row is there");
+    if row.status == Status::AwaitingCompletion {
+        return units::fire(tx, &mut row);
+    }
     let (why, kind) = match row.status {
         Status::AwaitingSignal => (Wake::Timeout, EventKind::SignalTimeout),
         Status::AwaitingChildren => (Wake::Timeout, EventKind::ChildrenTimeout),

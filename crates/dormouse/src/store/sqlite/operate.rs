@@ -5,6 +5,7 @@ use rusqlite::OptionalExtension;
 
 use super::row::{End, Row};
 use super::tx::Tx;
+use super::units;
 use crate::store::{Brake, Cancel};
 use crate::{At, Error, EventKind, InstanceId, Result, Status, Target, Wake};
 
@@ -86,6 +87,10 @@ pub(super) fn retry(
         None if was_parked && row.awaits.is_some() => {
             let until = last_deadline(tx, row.id)?;
             row.park(Status::AwaitingSignal, until);
+        }
+        // Its unit was cancelled with it: it sees which answers had come.
+        None if was_parked && row.barrier.is_some() && units::has_unit(tx, &row)? => {
+            row.wake(Wake::Unit, tx.now_us());
         }
         // Its children were cancelled with it, or have ended meanwhile: it sees how.
         None if was_parked && row.barrier.is_some() => row.wake(Wake::Children, tx.now_us()),

@@ -8,6 +8,7 @@ use rusqlite::{OptionalExtension, Row as SqlRow, params};
 
 use super::counts::Place;
 use super::tx::{Tx, resolve, timestamp};
+use super::units;
 use crate::{At, EventKind, InstanceId, Json, Result, Status, Target, Wake, WorkerId};
 
 pub(super) struct Row {
@@ -177,6 +178,9 @@ impl Tx<'_> {
 
     /// Ends an instance: its inbox goes, its parent hears of it, its lane and key are free.
     pub(super) fn end(&mut self, row: &mut Row, end: &End<'_>) -> Result<()> {
+        if row.status == Status::AwaitingCompletion {
+            units::cancel_unit(self, row)?;
+        }
         let (status, kind, data) = match end {
             End::Done(output) => {
                 row.output = Some((*output).clone());
@@ -242,6 +246,9 @@ impl Tx<'_> {
         if row.status.is_terminal() {
             row.key_scope = Some(String::new());
             return Ok(());
+        }
+        if row.status == Status::AwaitingCompletion {
+            units::let_go_unit(self, row)?;
         }
         row.last_error = Some(error.clone());
         row.park(Status::Failed, None);

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::Hold;
+use dormouse::store::{Hold, SendOutcome};
 use dormouse::{
-    At, Children, History, Json, KeyScope, NewInstance, NewSignal, Spawn, Status, Transition, When,
+    Ask, At, Children, Dispatch, History, Json, KeyScope, NewInstance, NewSignal, OnFailure, Shape, Spawn,
+    Status, Transition, When,
 };
 use fastrand::Rng;
 use serde_json::json;
@@ -20,6 +21,7 @@ const KEYS: [&str; 4] = ["k1", "k2", "k10", "é"];
 const LANES: [&str; 2] = ["l1", "l2"];
 const SIGNALS: [&str; 3] = ["a", "b", "c"];
 const DEDUPS: [&str; 2] = ["d1", "d2"];
+const PEOPLE: [&str; 2] = ["ann", "bob"];
 const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 
 /// A sequence of operations, which is always the same for one seed.
@@ -38,7 +40,7 @@ struct Random(Rng);
 
 impl Random {
     fn op(&mut self) -> Op {
-        match self.0.u32(0..164) {
+        match self.0.u32(0..214) {
             0..13 => Op::Insert(self.some(3, Self::instance)),
             13..30 => Op::Deliver(self.some(3, |random| (random.whom(Whom::Waiting), random.signal()))),
             30..55 => Op::Claim(self.claim()),
@@ -66,7 +68,17 @@ impl Random {
             150..154 => Op::Situation(self.whom(Whom::Live)),
             154..158 => Op::List(self.filter()),
             158..161 => Op::Stats,
-            _ => Op::Backlog { namespace: self.perhaps(2, |random| random.of(&NAMESPACES)) },
+            161..164 => Op::Backlog { namespace: self.perhaps(2, |random| random.of(&NAMESPACES)) },
+            164..176 => Op::Complete(self.some(3, Self::answer)),
+            176..186 => Op::Outbox {
+                namespaces: self.perhaps(3, |random| random.of(&[vec!["default"], vec!["other", "default"]])),
+                rows_max: self.bound(),
+                lease: self.pause(),
+            },
+            186..198 => Op::Sent(self.some(3, |random| (random.pick(), random.send_outcome()))),
+            198..205 => Op::Due { rows_max: self.bound() },
+            205..212 => Op::Advance(self.pause()),
+            _ => Op::Assign { item: self.pick(), who: self.of(&PEOPLE), lease: self.pause() },
         }
     }
 
@@ -99,7 +111,7 @@ impl Random {
     }
 
     fn outcome(&mut self) -> Outcome {
-        let transition = match self.0.u32(0..24) {
+        let transition = match self.0.u32(0..29) {
             0..5 => Transition::Next { at: self.at() },
             5..8 => Transition::Replay {
                 at: self.at(),
@@ -112,7 +124,8 @@ impl Random {
             }
             15..19 => Transition::Spawn(self.spawn()),
             19..22 => Transition::Done { output: self.at().state },
-            _ => Transition::Fail { error: self.of(&["no more", "it's \\ over\n"]).to_owned() },
+            22..24 => Transition::Fail { error: self.of(&["no more", "it's \\ over\n"]).to_owned() },
+            _ => Transition::Dispatch(self.dispatch()),
         };
         Outcome {
             step: self.pick(),
@@ -136,6 +149,51 @@ impl Random {
             timeout: self.perhaps(2, Self::when),
             quorum: self.perhaps(3, |random| random.0.u32(1..=3)),
             on_cancel: self.of(&[Children::Cancel, Children::Keep]),
+        }
+    }
+
+    fn dispatch(&mut self) -> Dispatch {
+        let shape = self.of(&[Shape::Each, Shape::Each, Shape::Each, Shape::One, Shape::OneToMany]);
+        let asks = if shape == Shape::Each { self.0.usize(0..=5) } else { 1 };
+        let ask = |item| Ask {
+            request: self.at().state,
+            idempotency_key: format!("key-{item}"),
+            correlation_id: self.perhaps(2, |random| random.of(&KEYS).to_owned()),
+        };
+        Dispatch {
+            asks: (0..asks).map(ask).collect(),
+            items: asks,
+            at: self.at(),
+            shape,
+            transport: self.of(&["bank", dormouse::INTERACTION_API]).to_owned(),
+            timeout: self.perhaps(3, |random| When::In(random.soon())),
+            item_timeout: self.perhaps(2, Self::soon),
+            in_flight: self.perhaps(2, |random| random.0.u32(1..=3)),
+            on_failure: self.of(&[OnFailure::Fail, OnFailure::Report, OnFailure::Report]),
+            quorum: self.perhaps(4, |random| random.0.u32(1..=4)),
+            outputs_max: 2,
+        }
+    }
+
+    fn answer(&mut self) -> Answer {
+        let lists = ["[1, 2]", "[]", "[1,2,3]"].map(|list| Json::parse("output", list).expect("a list"));
+        Answer {
+            to: if self.0.u32(0..3) == 0 { Err(self.of(&KEYS)) } else { Ok(self.pick()) },
+            namespace: self.perhaps(12, |random| random.of(&NAMESPACES)),
+            result: match self.0.u32(0..4) {
+                0 => Err(self.of(&["no", "it's \\ over\n"]).to_owned()),
+                1 => Ok(self.of(&lists)),
+                _ => Ok(self.at().state),
+            },
+            who: self.perhaps(4, |random| random.of(&PEOPLE)),
+        }
+    }
+
+    fn send_outcome(&mut self) -> SendOutcome {
+        match self.0.u32(0..6) {
+            0 => SendOutcome::Rejected("no such account".to_owned()),
+            1 => SendOutcome::Retry { after: self.duration(), error: "busy".to_owned() },
+            _ => SendOutcome::Sent,
         }
     }
 
@@ -215,6 +273,10 @@ impl Random {
             2 => Duration::from_micros(1),
             _ => Duration::from_nanos(self.0.u64(..200_000_000_000)),
         }
+    }
+
+    fn soon(&mut self) -> Duration {
+        Duration::from_micros(self.0.u64(..20_000_000))
     }
 
     /// How far time moves at once.

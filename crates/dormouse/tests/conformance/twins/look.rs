@@ -32,6 +32,32 @@ impl Pair {
             }
             self.inboxes.push((left, right));
         }
+        self.learn_units().await;
+    }
+
+    /// Reads the units of those that changed, and pairs what is new.
+    async fn learn_units(&mut self) {
+        self.units.clear();
+        let changed = |instance: &&Instance| self.seen.get(&instance.id) != Some(*instance);
+        let ids: Vec<_> = self.lists.0.iter().filter(changed).map(|instance| instance.id).collect();
+        for id in ids {
+            let left = self.left.store.unit(id).await.expect("a read");
+            let right = InstanceId(self.names.instances.right(id.0));
+            let right = self.right.store.unit(right).await.expect("a read");
+            let mut items = (Vec::new(), Vec::new());
+            if let (Some(left), Some(right)) = (&left, &right) {
+                self.names.units.add(left.id.0, right.id.0);
+                items.0 = self.left.store.items(left.id, 0, 100).await.expect("a read");
+                items.1 = self.right.store.items(right.id, 0, 100).await.expect("a read");
+            }
+            for (left, right) in items.0.iter().zip(&items.1) {
+                if !self.names.interactions.knows_left(left.id.0) {
+                    self.names.interactions.add(left.id.0, right.id.0);
+                    self.interactions.push(left.id);
+                }
+            }
+            self.units.push(((left, items.0), (right, items.1)));
+        }
     }
 
     /// Compares all there is to see.
@@ -59,6 +85,10 @@ impl Pair {
         same("instances", &left.len().to_string(), &right.len().to_string())?;
         for (left, right) in std::mem::take(&mut self.inboxes) {
             same("inbox", &told(Ok(left), &here), &told(Ok(right), &there))?;
+        }
+        for ((left, left_items), (right, right_items)) in std::mem::take(&mut self.units) {
+            same("unit", &told(Ok(left), &here), &told(Ok(right), &there))?;
+            same("items", &told(Ok(left_items), &here), &told(Ok(right_items), &there))?;
         }
         for instance in left.iter().filter(changed) {
             let id_there = InstanceId(self.names.instances.right(instance.id.0));
@@ -90,7 +120,17 @@ impl Pair {
 
     /// Counts the words of an answer that tell one kind of it from another.
     pub(super) fn note_words(&mut self, answer: &str) {
-        const WORDS: [&str; 14] = [
+        const WORDS: [&str; 24] = [
+            "Admitted",
+            "Repeat",
+            "Unknown",
+            "Late",
+            "OtherNamespace",
+            "Ambiguous",
+            "Claimed)",
+            "NotAList",
+            "NotOpen",
+            "taken: [\n",
             "Taken {",
             "Duplicate",
             "NoTarget",

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 
 use dormouse::store::{
-    Awaited, Backlog, Cancel, Change, Claimed, Collected, Due, Effects, Lease, Page, Receipt, Situation,
-    Stats, WorkerView, Written,
+    Assigned, Awaited, Backlog, Cancel, Change, Claimed, Collected, Completed, Due, Effects, Lease, Outbox,
+    Page, Receipt, Situation, Stats, WorkerView, Written,
 };
 use dormouse::{
-    ChildView, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, Json, SignalId, Status,
-    WorkerId,
+    ChildView, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, Interaction,
+    InteractionId, Json, SignalId, Status, UnitId, UnitView, WorkerId,
 };
 use serde_json::Value;
 
@@ -20,6 +20,8 @@ pub struct Names {
     pub instances: Pairs,
     pub signals: Pairs,
     pub workers: Pairs,
+    pub units: Pairs,
+    pub interactions: Pairs,
 }
 
 #[derive(Default)]
@@ -68,6 +70,14 @@ impl Ids<'_> {
         self.0.map_or(id, |names| names.workers.left(id))
     }
 
+    fn unit(&self, id: i64) -> i64 {
+        self.0.map_or(id, |names| names.units.left(id))
+    }
+
+    fn interaction(&self, id: i64) -> i64 {
+        self.0.map_or(id, |names| names.interactions.left(id))
+    }
+
     /// Errors name instances.
     fn text(&self, text: &str) -> String {
         const BEFORE: &str = "instance ";
@@ -98,6 +108,12 @@ impl Ids<'_> {
         if let Some(id) = value.get("forked_from").and_then(Value::as_i64) {
             value["forked_from"] = self.instance(id).into();
         }
+        if let Some(id) = value.get("unit").and_then(Value::as_i64) {
+            value["unit"] = self.unit(id).into();
+        }
+        if let Some(id) = value.get("interaction").and_then(Value::as_i64) {
+            value["interaction"] = self.interaction(id).into();
+        }
         if let Some(error) = value.get("error").and_then(Value::as_str) {
             value["error"] = self.text(error).into();
         }
@@ -126,7 +142,30 @@ macro_rules! has_no_ids {
     })+ };
 }
 
-has_no_ids!(usize, (), Due, Cancel, Collected);
+has_no_ids!(usize, (), Due, Cancel, Collected, Completed, Assigned);
+
+impl Told for UnitView {
+    fn told(self, ids: &Ids<'_>) -> Self {
+        Self { id: UnitId(ids.unit(self.id.0)), instance: self.instance.told(ids), ..self }
+    }
+}
+
+impl Told for Interaction {
+    fn told(self, ids: &Ids<'_>) -> Self {
+        Self {
+            id: InteractionId(ids.interaction(self.id.0)),
+            unit: UnitId(ids.unit(self.unit.0)),
+            instance: self.instance.told(ids),
+            ..self
+        }
+    }
+}
+
+impl Told for Outbox {
+    fn told(self, ids: &Ids<'_>) -> Self {
+        Self { taken: self.taken.told(ids), ..self }
+    }
+}
 
 impl Told for InstanceId {
     fn told(self, ids: &Ids<'_>) -> Self {

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::Hold;
-use dormouse::{NewInstance, NewSignal, Status, Transition};
+use dormouse::store::{Hold, SendOutcome};
+use dormouse::{Json, NewInstance, NewSignal, Status, Transition};
 
 /// One call of a verb.
 #[derive(Clone, Debug)]
@@ -29,6 +29,10 @@ pub enum Op {
     ResumeQueue { namespace: &'static str, queue: &'static str },
     CollectEnded { namespace: Option<&'static str>, age: Duration, rows_max: usize },
     CollectEvents { age: Duration, rows_max: usize },
+    Complete(Vec<Answer>),
+    Outbox { namespaces: Option<Vec<&'static str>>, rows_max: usize, lease: Duration },
+    Sent(Vec<(Pick, SendOutcome)>),
+    Assign { item: Pick, who: &'static str, lease: Duration },
     Get(Whom),
     Situation(Whom),
     List(Filter),
@@ -59,6 +63,15 @@ pub enum Whom {
     Ended(Pick),
     Key(&'static str, &'static str),
     Nobody,
+}
+
+/// An answer to one of the interactions there ever were, or to whoever has a correlation id.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub to: Result<Pick, &'static str>,
+    pub namespace: Option<&'static str>,
+    pub result: Result<Json, String>,
+    pub who: Option<&'static str>,
 }
 
 /// An instance to be inserted.

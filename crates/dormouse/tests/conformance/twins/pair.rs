@@ -4,17 +4,21 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use dormouse::store::{
-    self, Brake, Claimed, Collect, Commit, Delivery, Namespaces, NewWorker, Receipt, Store,
+    self, Brake, Claimed, Collect, Commit, Completion, Delivery, Namespaces, NewWorker, Receipt, SendOutcome,
+    SendReport, Store, Which,
 };
 use dormouse::{
-    Error, InboxSignal, Inserted, Instance, InstanceId, Process, SignalId, Status, Target, Transition,
-    WorkerId,
+    Error, InboxSignal, Inserted, Instance, InstanceId, Interaction, InteractionId, Process, SignalId,
+    Status, Target, Transition, UnitView, WorkerId,
 };
 
 use super::look::same;
 use super::names::{Ids, Names, Told, told};
 use super::op::*;
 use crate::kit::Kit;
+
+/// A unit and its items, as one side sees them.
+type Asked = (Option<UnitView>, Vec<Interaction>);
 
 /// How they differ.
 pub type Difference = String;
@@ -34,6 +38,11 @@ pub struct Pair {
     /// Both sides' instances and changed inboxes now.
     pub(super) lists: (Vec<Instance>, Vec<Instance>),
     pub(super) inboxes: Vec<(Vec<InboxSignal>, Vec<InboxSignal>)>,
+    /// Both sides' units of what has changed, with their items.
+    pub(super) units: Vec<(Asked, Asked)>,
+    pub(super) interactions: Vec<InteractionId>,
+    /// Those that a sender was handed, once for each time.
+    taken: Vec<InteractionId>,
     /// Whether those are read since the last change.
     pub(super) learned: bool,
     /// Where the feeds of changes stood before anything had happened.
@@ -69,6 +78,9 @@ impl Pair {
             seen: BTreeMap::new(),
             lists: Default::default(),
             inboxes: Vec::new(),
+            units: Vec::new(),
+            interactions: Vec::new(),
+            taken: Vec::new(),
             learned: false,
             met: BTreeMap::new(),
         }
@@ -158,6 +170,27 @@ impl Pair {
                 self.collect(batch).await?;
                 self.seen.clear();
             }
+            Op::Complete(batch) => self.complete(batch).await?,
+            Op::Outbox { namespaces, rows_max, lease } => {
+                let names = namespaces.as_ref().map(|names| names.iter().map(ToString::to_string).collect());
+                let namespaces = names.map_or(Namespaces::All, Namespaces::Only);
+                // What is no transition of an instance is seen by looking at all of them.
+                self.seen.clear();
+                let outbox = self
+                    .both(|store, _| store.outbox("bank".to_owned(), namespaces.clone(), *rows_max, *lease))
+                    .await?;
+                self.taken.extend(outbox.into_iter().flat_map(|outbox| outbox.taken).map(|item| item.id));
+            }
+            Op::Sent(reports) => self.sent(reports).await?,
+            Op::Assign { item, who, lease } => {
+                let Some(id) = item.of(&self.interactions).copied() else { return Ok(()) };
+                let there = InteractionId(self.names.interactions.right(id.0));
+                self.seen.clear();
+                self.both(|store, side| {
+                    store.assign("default".to_owned(), *side.of(&id, &there), who.to_string(), *lease)
+                })
+                .await?;
+            }
             Op::Get(whom) => self.on(whom, |store, ns, target| store.get(ns, target)).await?,
             Op::Situation(whom) => self.on(whom, |store, ns, target| store.situation(ns, target)).await?,
             Op::List(filter) => {
@@ -186,6 +219,69 @@ impl Pair {
             self.both(|store, side| store.insert(Vec::clone(side.of(&left, &right)))).await?;
         drop(inserted);
         Ok(())
+    }
+
+    async fn complete(&mut self, batch: &[Answer]) -> Result<(), Difference> {
+        let mut answers = Vec::new();
+        for answer in batch {
+            let to = match answer.to {
+                Ok(pick) => pick.of(&self.interactions).copied().map(Which::Id),
+                Err(correlation) => Some(Which::Correlation(correlation.to_owned())),
+            };
+            let Some(to) = to else { continue };
+            let own = match &to {
+                Which::Id(id) => self.item(*id).await.map(|item| item.namespace),
+                Which::Correlation(_) => None,
+            };
+            answers.push(Completion {
+                namespace: answer
+                    .namespace
+                    .map(str::to_owned)
+                    .or(own)
+                    .unwrap_or_else(|| "default".to_owned()),
+                to,
+                result: answer.result.clone(),
+                assignee: answer.who.map(str::to_owned),
+                proof: None,
+            });
+        }
+        let there = |answer: &Completion| Completion {
+            to: match &answer.to {
+                Which::Id(id) => Which::Id(InteractionId(self.names.interactions.right(id.0))),
+                other => other.clone(),
+            },
+            ..answer.clone()
+        };
+        let answers_there: Vec<_> = answers.iter().map(there).collect();
+        self.seen.clear();
+        self.both(|store, side| store.complete(side.of(&answers, &answers_there).clone())).await.map(drop)
+    }
+
+    async fn sent(&mut self, reports: &[(Pick, SendOutcome)]) -> Result<(), Difference> {
+        let mut sent = (Vec::new(), Vec::new());
+        for (pick, outcome) in reports {
+            // The last few: of the others, most have been told of.
+            let last = &self.taken[self.taken.len().saturating_sub(4)..];
+            let Some(id) = pick.of(last).copied() else { continue };
+            let Some(item) = self.item(id).await else { continue };
+            let report = SendReport { id, sends: item.sends, outcome: outcome.clone() };
+            let there = InteractionId(self.names.interactions.right(id.0));
+            sent.1.push(SendReport { id: there, ..report.clone() });
+            sent.0.push(report);
+        }
+        self.seen.clear();
+        self.both(|store, side| store.sent(side.of(&sent.0, &sent.1).clone())).await.map(drop)
+    }
+
+    /// An interaction, of whatever namespace.
+    async fn item(&self, id: InteractionId) -> Option<Interaction> {
+        for namespace in ["default", "other"] {
+            let found = self.left.store.interaction(namespace.to_owned(), id).await.expect("a read");
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
     }
 
     async fn register(&mut self, name: &str, lease: std::time::Duration) -> Result<(), Difference> {

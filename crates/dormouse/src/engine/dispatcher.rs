@@ -1,0 +1,271 @@
+//! The dispatcher: sends what was committed, from those rows, until it is accepted. One for each transport.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+
+use super::{FAULT_PAUSE, Shared};
+use crate::store::{Completion, Outbox, SendOutcome, SendReport, Which, Written, outbox_queue};
+use crate::transport::NamedTransport;
+use crate::{Interaction, Sending, Sent, When};
+
+/// Requests taken in one go, however many places are free.
+const TAKE_ROWS_MAX: usize = 256;
+/// Reports written in one go.
+const REPORTS_MAX: usize = 256;
+/// How much longer than twice the time that a send may take others leave it alone: to write down what became of it.
+const LEASE_SPARE: Duration = Duration::from_secs(5);
+
+/// Sends whenever there is a free place and something to send, until told to stop.
+pub(super) async fn run(shared: Arc<Shared>, named: NamedTransport, steps: TaskTracker) {
+    // Whoever waits for the steps to end waits for what is under way here, too.
+    let sending = steps.token();
+    let (reports, told) = mpsc::channel(REPORTS_MAX);
+    let reporter = AbortOnDropHandle::new(tokio::spawn(report(shared.clone(), told)));
+    let places = Arc::new(Semaphore::new(named.sending.concurrency_max));
+    let mut pokes = shared.store.hub().queue(&outbox_queue(&named.name));
+    let mut rate = Rate::new(named.sending.per_second_max);
+    while let Some(mut free) = shared.stop.run_until_cancelled(take_free(&places)).await {
+        let asked = rate.wait(free.num_permits()).await;
+        pokes.borrow_and_update();
+        let Outbox { taken, next, now } = take(&shared, &named, asked).await;
+        let now = now.unwrap_or(Timestamp::MIN);
+        let took = taken.len();
+        rate.spend(took);
+        for interaction in taken {
+            let place = free.split(1).expect("no more requests than free places");
+            spawn(&shared, &steps, &named, Send { interaction, now, reports: reports.clone() }, place);
+        }
+        drop(free);
+        if took < asked {
+            let moment = async {
+                match next {
+                    Some(at) => shared.store.sleep(When::At(at)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = moment => {}
+                _ = pokes.changed() => {}
+                () = tokio::time::sleep(shared.config.poll) => {}
+                () = shared.stop.cancelled() => {}
+            }
+        }
+        if shared.stop.is_cancelled() {
+            break;
+        }
+    }
+    drop(sending);
+    let _for_what_is_under_way = reporter;
+    std::future::pending::<()>().await;
+}
+
+/// Waits for one free place and takes all that are free with it.
+async fn take_free(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    let mut free = places.clone().acquire_owned().await.expect("a transport's places are never closed");
+    let more = places.available_permits().min(TAKE_ROWS_MAX - 1);
+    if let Ok(rest) = places.clone().try_acquire_many_owned(more as u32) {
+        free.merge(rest);
+    }
+    free
+}
+
+async fn take(shared: &Shared, named: &NamedTransport, rows_max: usize) -> Outbox {
+    let lease = named.sending.timeout.saturating_mul(2).saturating_add(LEASE_SPARE);
+    let namespaces = shared.config.namespaces.clone();
+    match shared.store.outbox(named.name.clone(), namespaces, rows_max, lease).await {
+        Ok(outbox) => outbox,
+        Err(error) => {
+            tracing::warn!(transport = named.name, %error, "could not look for what is to be sent");
+            tokio::time::sleep(FAULT_PAUSE).await;
+            Outbox::default()
+        }
+    }
+}
+
+/// One request in our hands.
+struct Send {
+    interaction: Interaction,
+    /// The store's time when it was handed out.
+    now: Timestamp,
+    reports: mpsc::Sender<(SendReport, oneshot::Sender<()>)>,
+}
+
+fn spawn(
+    shared: &Arc<Shared>,
+    steps: &TaskTracker,
+    named: &NamedTransport,
+    send: Send,
+    place: OwnedSemaphorePermit,
+) {
+    let (shared, named) = (shared.clone(), named.clone());
+    steps.spawn(async move {
+        // Abandoned, it is sent again when its lease is over.
+        shared.abandon.clone().run_until_cancelled(send_one(&shared, &named, send)).await;
+        drop(place);
+    });
+}
+
+async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
+    let Send { interaction, now, reports } = send;
+    let (id, sends) = (interaction.id, interaction.sends);
+    let sent = hand_over(named, interaction.clone()).await;
+    let outcome = match sent {
+        Sent::Accepted => SendOutcome::Sent,
+        Sent::Answered(output) => match answer(shared, &interaction, output).await {
+            Ok(()) => return count(named, "answered"),
+            Err(error) => SendOutcome::Retry { after: named.sending.delay(sends), error: error.to_string() },
+        },
+        Sent::Rejected(reason) => SendOutcome::Rejected(reason),
+        Sent::Retry { reason, after } => again(&named.sending, &interaction, now, reason, after),
+    };
+    let word = match outcome {
+        SendOutcome::Sent => "sent",
+        SendOutcome::Retry { .. } => "retry",
+        SendOutcome::Rejected(_) => "rejected",
+    };
+    count(named, word);
+    tracing::debug!(transport = named.name, %id, sends, outcome = word, "handed over");
+    let (written, is_written) = oneshot::channel();
+    if reports.send((SendReport { id, sends, outcome }, written)).await.is_ok() {
+        let _ = is_written.await;
+    }
+}
+
+/// Calls the transport, in a task of its own: neither its panic nor its slowness is ours.
+async fn hand_over(named: &NamedTransport, interaction: Interaction) -> Sent {
+    let transport = named.transport.clone();
+    let sending = tokio::spawn(async move { transport.send(&interaction).await });
+    let retry = |reason: String| Sent::Retry { reason, after: None };
+    match tokio::time::timeout(named.sending.timeout, AbortOnDropHandle::new(sending)).await {
+        Ok(Ok(sent)) => sent,
+        Ok(Err(panic)) => retry(format!("the transport panicked: {panic}")),
+        Err(_) => retry(format!("it was not accepted within {:?}", named.sending.timeout)),
+    }
+}
+
+/// Another try, unless this has gone on for too long.
+fn again(
+    sending: &Sending,
+    interaction: &Interaction,
+    now: Timestamp,
+    reason: String,
+    after: Option<Duration>,
+) -> SendOutcome {
+    let delay = sending.delay(interaction.sends).max(after.unwrap_or_default());
+    let tried_for = interaction.opened_at.map_or(Duration::ZERO, |opened_at| {
+        Duration::try_from(now.duration_since(opened_at)).unwrap_or_default()
+    });
+    if tried_for.saturating_add(delay) >= sending.give_up_after {
+        let tries = interaction.sends;
+        return SendOutcome::Rejected(format!("given up after {tries} tries in {tried_for:?}: {reason}"));
+    }
+    SendOutcome::Retry { after: delay, error: reason }
+}
+
+/// Admits an answer that came with the acceptance.
+async fn answer(shared: &Shared, interaction: &Interaction, output: crate::Json) -> crate::Result<()> {
+    shared.config.limits.check_document("output", &output)?;
+    let completion = Completion {
+        namespace: interaction.namespace.clone(),
+        to: Which::Id(interaction.id),
+        result: Ok(output),
+        assignee: interaction.assignee.clone(),
+        proof: None,
+    };
+    let Written { value, effects } = shared.store.complete(vec![completion]).await?;
+    shared.store.poke(&effects);
+    tracing::debug!(id = %interaction.id, answer = ?value, "answered with its acceptance");
+    Ok(())
+}
+
+/// Writes down what became of sends, whatever has gathered at a time.
+async fn report(shared: Arc<Shared>, mut told: mpsc::Receiver<(SendReport, oneshot::Sender<()>)>) {
+    let mut gathered = Vec::with_capacity(REPORTS_MAX);
+    while told.recv_many(&mut gathered, REPORTS_MAX).await > 0 {
+        let reports: Vec<_> = gathered.iter().map(|(report, _)| report.clone()).collect();
+        loop {
+            match shared.store.sent(reports.clone()).await {
+                Ok(Written { effects, .. }) => break shared.store.poke(&effects),
+                Err(error) => tracing::warn!(%error, "could not write down what was sent"),
+            }
+            tokio::time::sleep(FAULT_PAUSE).await;
+        }
+        // Dropping the other halves tells the senders.
+        gathered.clear();
+    }
+}
+
+fn count(named: &NamedTransport, outcome: &'static str) {
+    metrics::counter!("dormouse_sends_total", "transport" => named.name.clone(), "outcome" => outcome)
+        .increment(1);
+}
+
+/// A bucket of sends that fills with time, up to a second's worth.
+struct Rate {
+    per_second_max: Option<u32>,
+    left: f64,
+    at: Instant,
+}
+
+impl Rate {
+    fn new(per_second_max: Option<u32>) -> Self {
+        Self { per_second_max, left: 1.0, at: Instant::now() }
+    }
+
+    /// Waits until at least one may be sent, and says how many of those wanted may.
+    async fn wait(&mut self, wanted: usize) -> usize {
+        loop {
+            match self.allows(wanted, Instant::now()) {
+                Ok(allowed) => return allowed,
+                Err(wait) => tokio::time::sleep(wait).await,
+            }
+        }
+    }
+
+    /// How many of those wanted may be sent now, or how long it is until one may.
+    fn allows(&mut self, wanted: usize, now: Instant) -> Result<usize, Duration> {
+        let Some(per_second) = self.per_second_max.map(f64::from) else { return Ok(wanted) };
+        let filled = (now - self.at).as_secs_f64() * per_second;
+        self.left = (self.left + filled).min(per_second);
+        self.at = now;
+        if self.left >= 1.0 {
+            return Ok(wanted.min(self.left as usize));
+        }
+        Err(Duration::from_secs_f64((1.0 - self.left) / per_second))
+    }
+
+    fn spend(&mut self, sends: usize) {
+        if self.per_second_max.is_some() {
+            self.left -= sends as f64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_sent_in_a_second_than_is_allowed() {
+        let mut rate = Rate::new(Some(10));
+        let started = rate.at;
+        let (mut now, mut sent) = (started, 0);
+        while sent < 100 {
+            match rate.allows(64, now) {
+                Ok(allowed) => {
+                    rate.spend(allowed);
+                    sent += allowed;
+                }
+                Err(wait) => now += wait + Duration::from_millis(1),
+            }
+        }
+        assert!(now - started >= Duration::from_millis(9_800), "{:?}", now - started);
+        assert_eq!(rate.allows(64, now + Duration::from_secs(60)), Ok(10), "a second's worth, after a pause");
+        assert_eq!(Rate::new(None).allows(64, now), Ok(64));
+    }
+}

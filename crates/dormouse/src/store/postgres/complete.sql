@@ -1,0 +1,196 @@
+-- Answers from outside, and the outbox.
+
+-- Completes or fails interactions: each is admitted once, or gets the first answer back, or is refused in a word.
+create or replace function dormouse.complete(
+    p_batch json, out results text[], out outputs text[], out errors text[], out effects dormouse.effects
+) language plpgsql as $$
+declare
+    v_batch dormouse.completion[];
+    v_locked bigint[];
+    v_now timestamptz;
+    c dormouse.completion;
+    n dormouse.interactions;
+    u dormouse.units;
+    v_found record;
+    v_resolved record;
+begin
+    select array_agg(b order by b.ord) into v_batch
+    from json_populate_recordset(null::dormouse.completion, p_batch) b;
+    v_locked := array(
+        select distinct o.instance from unnest(v_batch) b
+        left join lateral dormouse.by_correlation(b.namespace, b.correlation_id) found
+            on b.correlation_id is not null
+        join dormouse.interactions o on o.id = coalesce(b.id, found.id)
+    );
+    perform dormouse.lock(v_locked, '{}');
+    v_now := dormouse.now();
+    foreach c in array v_batch loop
+        outputs[c.ord] := null;
+        errors[c.ord] := null;
+        if c.correlation_id is not null then
+            -- Whom it means may have changed while we waited, and with what came before in this batch.
+            select * into v_found from dormouse.by_correlation(c.namespace, c.correlation_id);
+            c.id := v_found.id;
+            results[c.ord] := case when v_found.ambiguous then 'ambiguous' end;
+            continue when v_found.ambiguous;
+        end if;
+        select * into n from dormouse.interactions o where o.id = c.id;
+        if n.instance <> all (v_locked) then
+            perform dormouse.lock_more(array[n.instance], '{}');
+            v_locked := v_locked || n.instance;
+            select * into n from dormouse.interactions o where o.id = c.id;
+        end if;
+        select * into u from dormouse.units o where o.id = n.unit;
+        results[c.ord] := case
+            -- One that has no place in flight was never asked.
+            when n.id is null or (n.opened_at is null and not n.answered) then 'unknown'
+            when n.namespace <> c.namespace then 'other_namespace'
+            when c.instance <> n.instance or c.unit <> n.unit or c.sends > n.sends then 'forged'
+            when n.answered then 'repeat'
+            when dormouse.moment(c.expires_us, null, v_now) < v_now then 'expired'
+            when n.status = 'cancelled' and u.status = 'cancelled' then 'cancelled'
+            when n.status not in ('pending', 'dispatched') then 'late'
+            when n.assigned_until > v_now and n.assignee is distinct from c.assignee then 'claimed'
+            when c.output is not null and u.shape in ('one_to_many', 'many_to_many')
+                and not dormouse.is_list(c.output::json, u.outputs_max) then 'not_a_list'
+        end;
+        if results[c.ord] = 'repeat' then
+            outputs[c.ord] := n.output::text;
+            errors[c.ord] := n.error;
+        elsif results[c.ord] is null then
+            select r.closed, r.wake_at, r.effects into v_resolved from dormouse.resolve(
+                n.id, case when c.output is not null then 'completed' else 'failed' end, true, c.error, c.output, v_now
+            ) r;
+            effects := dormouse.merge(effects, v_resolved.effects);
+            effects.wake_at := least(effects.wake_at, v_resolved.wake_at);
+            results[c.ord] := case when v_resolved.closed then 'woke' else 'admitted' end;
+        end if;
+    end loop;
+end
+$$;
+
+-- The open interaction with a correlation id; if there is none, the newest that had it.
+create or replace function dormouse.by_correlation(
+    p_namespace text, p_correlation_id text, out id bigint, out ambiguous boolean
+) language plpgsql stable as $$
+begin
+    select (array_agg(found.id))[1], count(*) filter (where found.is_open) = 2 into id, ambiguous from (
+        select n.id, n.status in ('pending', 'dispatched') and n.opened_at is not null as is_open
+        from dormouse.interactions n
+        where n.namespace = p_namespace and n.correlation_id = p_correlation_id and n.correlation_id is not null
+        order by 2 desc, n.id desc limit 2
+    ) found;
+end
+$$;
+
+create or replace function dormouse.is_list(p_output json, p_items_max bigint) returns boolean
+language plpgsql immutable as $$
+begin
+    return case when json_typeof(p_output) = 'array' then json_array_length(p_output) <= p_items_max else false end;
+end
+$$;
+
+-- Hands out what a transport is to send now, each to one sender, by interactions_outbox.
+create or replace function dormouse.outbox(
+    p_transport text, p_namespaces text[], p_rows_max integer, p_lease_us bigint,
+    out ids bigint[], out next timestamptz, out at timestamptz
+) language plpgsql as $$
+declare
+    v_namespace text collate "C" := '';
+    v_place integer := 0;
+    v_taken bigint[];
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    at := dormouse.now();
+    ids := '{}';
+    loop
+        if p_namespaces is null then
+            -- The next namespace that has something, by a hop in the index.
+            v_namespace := (
+                select n.namespace from dormouse.interactions n
+                where n.transport = p_transport and n.namespace > v_namespace and n.send_at is not null
+                order by n.namespace limit 1
+            );
+        else
+            v_place := v_place + 1;
+            v_namespace := p_namespaces[v_place];
+        end if;
+        exit when v_namespace is null;
+        v_taken := array(
+            select n.id from dormouse.interactions n
+            where n.transport = p_transport and n.namespace = v_namespace and n.send_at <= outbox.at
+                and n.send_at is not null
+            order by n.send_at, n.id limit p_rows_max - cardinality(ids)
+            for no key update skip locked
+        );
+        update dormouse.interactions n
+        set send_at = dormouse.moment(null, p_lease_us, outbox.at), sends = n.sends + 1, error = null
+        where n.id = any (v_taken);
+        ids := ids || v_taken;
+        next := least(next, (
+            select n.send_at from dormouse.interactions n
+            where n.transport = p_transport and n.namespace = v_namespace and n.send_at is not null
+            order by n.send_at limit 1
+        ));
+    end loop;
+end
+$$;
+
+-- Notes what became of sends, unless their interaction was resolved or handed out again meanwhile.
+create or replace function dormouse.sent(p_batch json, out effects dormouse.effects) language plpgsql as $$
+declare
+    v_batch dormouse.send[];
+    v_now timestamptz;
+    s dormouse.send;
+    n dormouse.interactions;
+    v_resolved record;
+begin
+    select array_agg(b order by b.ord) into v_batch from json_populate_recordset(null::dormouse.send, p_batch) b;
+    perform dormouse.lock(array(
+        select distinct o.instance from unnest(v_batch) b join dormouse.interactions o on o.id = b.id
+    ), '{}');
+    v_now := dormouse.now();
+    foreach s in array v_batch loop
+        select * into n from dormouse.interactions o
+        where o.id = s.id and o.sends = s.sends and o.status in ('pending', 'dispatched');
+        continue when n.id is null;
+        case s.outcome
+            when 'retry' then
+                update dormouse.interactions o set send_at = dormouse.moment(null, s.in_us, v_now), error = s.error
+                where o.id = s.id;
+                effects.queues := effects.queues || dormouse.outbox_queue(n.transport);
+            when 'sent' then
+                update dormouse.interactions o
+                set status = 'dispatched', dispatched_at = v_now, send_at = null, error = null where o.id = s.id;
+                effects.wake_at := least(effects.wake_at, dormouse.tell(n.instance, 'interaction.dispatched',
+                    json_build_object('unit', n.unit, 'interaction', n.id, 'item', n.item, 'sends', n.sends), null,
+                    v_now));
+            when 'rejected' then
+                select r.wake_at, r.effects into v_resolved
+                from dormouse.resolve(s.id, 'failed', false, s.error, null, v_now) r;
+                effects := dormouse.merge(effects, v_resolved.effects);
+                effects.wake_at := least(effects.wake_at, v_resolved.wake_at);
+        end case;
+    end loop;
+end
+$$;
+
+-- Claims an open interaction for a while, for a person or a program.
+create or replace function dormouse.assign(
+    p_namespace text, p_id bigint, p_assignee text, p_lease_us bigint, out assignee text, out until timestamptz
+) language plpgsql as $$
+declare
+    v_now timestamptz;
+begin
+    perform from dormouse.interactions n where n.id = p_id for no key update;
+    v_now := dormouse.now();
+    update dormouse.interactions n
+    set assignee = p_assignee, assigned_until = dormouse.moment(null, p_lease_us, v_now)
+    where n.id = p_id and n.namespace = p_namespace and n.status in ('pending', 'dispatched')
+        and n.opened_at is not null
+        and (n.assigned_until is null or n.assigned_until <= v_now or n.assignee = p_assignee);
+    select n.assignee, n.assigned_until into assign.assignee, until from dormouse.interactions n
+    where n.id = p_id and n.namespace = p_namespace and n.status in ('pending', 'dispatched')
+        and n.opened_at is not null;
+end
+$$;

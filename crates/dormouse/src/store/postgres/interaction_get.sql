@@ -1,0 +1,1 @@
+select * from dormouse.interactions where id = $1

@@ -1,0 +1,70 @@
+//! The outbox: what is to be sent, handed out for a while, and told of.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::super::db::Db;
+use super::super::types::{Columns, batch};
+use super::query::interaction;
+use crate::Result;
+use crate::clock::micros;
+use crate::limits::storable;
+use crate::store::{Namespaces, Outbox, SendOutcome, SendReport, Written};
+
+pub(super) async fn take(
+    db: &Db,
+    transport: &str,
+    namespaces: &Namespaces,
+    rows_max: usize,
+    lease: Duration,
+) -> Result<Outbox> {
+    let namespaces = match namespaces {
+        Namespaces::All => None,
+        Namespaces::Only(names) => Some(names.as_slice()),
+    };
+    let (rows_max, lease_us) = (i32::try_from(rows_max).unwrap_or(i32::MAX), micros(lease));
+    let sql = "select v.ids, v.next, v.at from dormouse.outbox($1, $2, $3, $4) v";
+    let row =
+        db.one(|| sqlx::query(sql).bind(transport).bind(namespaces).bind(rows_max).bind(lease_us)).await?;
+    let ids: Vec<i64> = row.value("ids")?;
+    let mut outbox =
+        Outbox { taken: Vec::new(), next: row.moment_or_none("next")?, now: Some(row.moment("at")?) };
+    if !ids.is_empty() {
+        let rows = db.all(|| sqlx::query(include_str!("../outbox_taken.sql")).bind(&ids)).await?;
+        outbox.taken = rows.iter().map(interaction).collect::<Result<_>>()?;
+    }
+    Ok(outbox)
+}
+
+pub(super) async fn sent(db: &Db, reports: &[SendReport]) -> Result<Written<()>> {
+    if reports.is_empty() {
+        return Ok(Written::default());
+    }
+    let told = batch(&reports.iter().enumerate().map(Told::new).collect::<Vec<_>>())?;
+    let row = db.one(|| sqlx::query("select v.* from dormouse.sent($1::json) v").bind(&told)).await?;
+    Ok(Written { value: (), effects: row.effects()? })
+}
+
+/// What became of a send, as the database takes it: the type `dormouse.send`.
+#[derive(Serialize)]
+struct Told<'a> {
+    ord: usize,
+    id: i64,
+    sends: u32,
+    outcome: &'static str,
+    in_us: Option<i64>,
+    error: Option<Cow<'a, str>>,
+}
+
+impl<'a> Told<'a> {
+    fn new((index, report): (usize, &'a SendReport)) -> Self {
+        let (outcome, in_us, error) = match &report.outcome {
+            SendOutcome::Sent => ("sent", None, None),
+            SendOutcome::Retry { after, error } => ("retry", Some(micros(*after)), Some(storable(error))),
+            SendOutcome::Rejected(reason) => ("rejected", None, Some(storable(reason))),
+        };
+        Self { ord: index + 1, id: report.id.0, sends: report.sends, outcome, in_us, error }
+    }
+}

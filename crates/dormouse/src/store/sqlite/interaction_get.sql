@@ -1,0 +1,1 @@
+select * from interactions where id = ?1

@@ -1,0 +1,10 @@
+-- Oldest first, by the primary key; every other condition filters the walk. What has no place in flight yet is
+-- nobody's business.
+select * from interactions
+where opened_at is not null and (:after is null or id > :after)
+    and (:namespace is null or namespace = :namespace) and (:status is null or status = :status)
+    and (:transport is null or transport = :transport) and (:machine is null or machine = :machine)
+    and (:step is null or step = :step)
+    and (:assignee is null or (assignee = :assignee and assigned_until > :now))
+    and (:opened_before is null or opened_at < :opened_before)
+order by id limit :limit

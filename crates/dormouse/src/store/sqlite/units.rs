@@ -1,0 +1,73 @@
+//! Units: opened by an outcome, resolved item by item, closed once. Each file here is a part of that life.
+//!
+//! A unit is open exactly while its instance is parked on its round, so whatever happens to a unit is a transition of
+//! that instance, loaded, recorded and saved like every other.
+
+mod complete;
+mod open;
+mod outbox;
+mod query;
+mod resolve;
+
+use std::time::Duration;
+
+pub(super) use self::open::park_on_unit;
+pub(super) use self::resolve::{cancel_unit, fire, has_unit, let_go_unit};
+use super::SqliteStore;
+use crate::store::{
+    Assigned, Completed, Completion, InteractionCount, InteractionFilter, Namespaces, Outbox, Reply,
+    SendReport, UnitStore, Written,
+};
+use crate::{InstanceId, Interaction, InteractionId, UnitId, UnitView};
+
+impl UnitStore for SqliteStore {
+    fn complete(&self, batch: Vec<Completion>) -> Reply<'_, Written<Vec<Completed>>> {
+        self.write(move |tx| batch.iter().map(|completion| complete::complete(tx, completion)).collect())
+    }
+
+    fn outbox(
+        &self,
+        transport: String,
+        namespaces: Namespaces,
+        rows_max: usize,
+        lease: Duration,
+    ) -> Reply<'_, Outbox> {
+        super::quiet(self.sweep(move |tx| outbox::take(tx, &transport, &namespaces, rows_max, lease)))
+    }
+
+    fn sent(&self, batch: Vec<SendReport>) -> Reply<'_, Written<()>> {
+        self.write(move |tx| batch.iter().try_for_each(|report| outbox::sent(tx, report)))
+    }
+
+    fn assign(
+        &self,
+        namespace: String,
+        id: InteractionId,
+        assignee: String,
+        lease: Duration,
+    ) -> Reply<'_, Assigned> {
+        super::quiet(self.write(move |tx| complete::assign(tx, &namespace, id, &assignee, lease)))
+    }
+
+    fn unit(&self, instance: InstanceId) -> Reply<'_, Option<UnitView>> {
+        self.read(move |conn| query::unit(conn, instance))
+    }
+
+    fn items(&self, unit: UnitId, from_item: u32, items_max: usize) -> Reply<'_, Vec<Interaction>> {
+        self.read(move |conn| query::items(conn, unit, from_item, items_max))
+    }
+
+    fn interaction(&self, namespace: String, id: InteractionId) -> Reply<'_, Option<Interaction>> {
+        self.read(move |conn| query::interaction(conn, &namespace, id))
+    }
+
+    fn interactions(&self, filter: InteractionFilter) -> Reply<'_, Vec<Interaction>> {
+        let now = self.clock.now();
+        self.read(move |conn| query::interactions(conn, &filter, now))
+    }
+
+    fn count_interactions(&self, filter: InteractionFilter) -> Reply<'_, Vec<InteractionCount>> {
+        let now = self.clock.now();
+        self.read(move |conn| query::count_interactions(conn, &filter, now))
+    }
+}

@@ -1,0 +1,133 @@
+//! Answers from outside: admitted once, or refused with the reason.
+
+use std::time::Duration;
+
+use rusqlite::OptionalExtension;
+use serde_json::value::RawValue;
+
+use super::super::tx::Tx;
+use super::query::{interaction_row, read};
+use super::resolve::{OpenUnit, Resolution};
+use crate::clock::later;
+use crate::limits::storable;
+use crate::store::{Assigned, Completed, Completion, Proof, Refusal, Which};
+use crate::{Interaction, InteractionId, InteractionStatus, Json, Result, UnitStatus};
+
+pub(super) fn complete(tx: &mut Tx<'_>, completion: &Completion) -> Result<Completed> {
+    let refused = |refusal| Ok(Completed::Refused(refusal));
+    let interaction = match find(tx, completion)? {
+        Ok(interaction) => interaction,
+        Err(refusal) => return refused(refusal),
+    };
+    if completion.proof.is_some_and(|proof| !holds(proof, &interaction)) {
+        return refused(Refusal::Forged);
+    }
+    if interaction.answered {
+        let first = interaction.output.ok_or_else(|| interaction.error.unwrap_or_default());
+        return Ok(Completed::Repeat(first));
+    }
+    // After the repeat: whoever was heard in time may ask again what was admitted.
+    if completion.proof.is_some_and(|proof| proof.expires_at < tx.now()) {
+        return refused(Refusal::Expired);
+    }
+    if !interaction.status.is_open() {
+        return refused(why_closed(tx, &interaction)?);
+    }
+    let claimed_by_other = interaction.assigned_until.is_some_and(|until| until > tx.now())
+        && interaction.assignee != completion.assignee;
+    if claimed_by_other {
+        return refused(Refusal::Claimed);
+    }
+    let mut row = tx.load(interaction.instance)?.expect("an open interaction has its instance");
+    let mut unit = OpenUnit::of(tx, &row)?;
+    let resolution = match &completion.result {
+        Ok(output) if unit.shape.answers_with_a_list() && !is_list(output, unit.outputs_max) => {
+            return refused(Refusal::NotAList);
+        }
+        Ok(output) => Resolution::Completed(output),
+        Err(reason) => Resolution::Failed(&storable(reason)),
+    };
+    unit.resolve(tx, &mut row, (interaction.id, interaction.item), &resolution)?;
+    tx.save(&mut row)?;
+    Ok(Completed::Admitted { woke: unit.status != UnitStatus::Open })
+}
+
+fn find(tx: &Tx<'_>, completion: &Completion) -> Result<Result<Interaction, Refusal>> {
+    let id = match &completion.to {
+        Which::Id(id) => *id,
+        Which::Correlation(correlation) => match by_correlation(tx, &completion.namespace, correlation)? {
+            Ok(id) => id,
+            Err(refusal) => return Ok(Err(refusal)),
+        },
+    };
+    // One that has no place in flight was never asked.
+    let Some(interaction) = read(tx.conn(), id)?.filter(|found| found.opened_at.is_some() || found.answered)
+    else {
+        return Ok(Err(Refusal::Unknown));
+    };
+    let own = interaction.namespace == completion.namespace;
+    Ok(if own { Ok(interaction) } else { Err(Refusal::OtherNamespace) })
+}
+
+/// The open interaction with a correlation id; if there is none, the newest that had it.
+fn by_correlation(tx: &Tx<'_>, namespace: &str, correlation: &str) -> Result<Result<InteractionId, Refusal>> {
+    let found: Vec<(i64, bool)> = tx
+        .sql(include_str!("../interaction_by_correlation.sql"))?
+        .query_map((namespace, correlation), |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(match found[..] {
+        [] => Err(Refusal::Unknown),
+        [(_, true), (_, true)] => Err(Refusal::Ambiguous),
+        [(id, _), ..] => Ok(InteractionId(id)),
+    })
+}
+
+/// Whether a token was made for this interaction, and for a send that has been.
+fn holds(proof: Proof, interaction: &Interaction) -> bool {
+    proof.instance == interaction.instance
+        && proof.unit == interaction.unit
+        && proof.sends <= interaction.sends
+}
+
+fn why_closed(tx: &Tx<'_>, interaction: &Interaction) -> Result<Refusal> {
+    if interaction.status != InteractionStatus::Cancelled {
+        return Ok(Refusal::Late);
+    }
+    let mut sql = tx.sql("select status = 'cancelled' from units where id = ?1")?;
+    let cancelled: bool = sql.query_row([interaction.unit.0], |row| row.get(0))?;
+    Ok(if cancelled { Refusal::Cancelled } else { Refusal::Late })
+}
+
+fn is_list(output: &Json, outputs_max: usize) -> bool {
+    let list: Result<Vec<&RawValue>, _> = serde_json::from_str(output.as_str());
+    list.is_ok_and(|list| list.len() <= outputs_max)
+}
+
+/// Claims an open interaction for a while.
+pub(super) fn assign(
+    tx: &mut Tx<'_>,
+    namespace: &str,
+    id: InteractionId,
+    assignee: &str,
+    lease: Duration,
+) -> Result<Assigned> {
+    let found =
+        tx.sql(include_str!("../interaction_get.sql"))?.query_row([id.0], interaction_row).optional()?;
+    let asked = |found: &Interaction| {
+        found.namespace == namespace && found.status.is_open() && found.opened_at.is_some()
+    };
+    let Some(interaction) = found.filter(asked) else { return Ok(Assigned::NotOpen) };
+    if let (Some(by), Some(until)) = (interaction.assignee, interaction.assigned_until)
+        && until > tx.now()
+        && by != assignee
+    {
+        return Ok(Assigned::Taken { by, until });
+    }
+    let until = later(tx.now(), lease);
+    tx.sql("update interactions set assignee = ?2, assigned_until = ?3 where id = ?1")?.execute((
+        id.0,
+        assignee,
+        until.as_microsecond(),
+    ))?;
+    Ok(Assigned::Until(until))
+}

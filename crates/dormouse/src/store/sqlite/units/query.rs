@@ -1,0 +1,171 @@
+//! Units and interactions as they are stored.
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row, named_params};
+
+use super::super::tx::timestamp;
+use crate::store::{InteractionCount, InteractionFilter};
+use crate::{
+    InstanceId, Interaction, InteractionId, InteractionStatus, Json, OnFailure, Result, Shape, UnitId,
+    UnitStatus, UnitView,
+};
+
+pub(super) fn unit(conn: &Connection, instance: InstanceId) -> Result<Option<UnitView>> {
+    let mut sql = conn.prepare_cached(include_str!("../unit_of.sql"))?;
+    let read = |row: &Row<'_>| {
+        Ok(UnitView {
+            id: UnitId(row.get("id")?),
+            instance: InstanceId(row.get("instance")?),
+            round: row.get("round")?,
+            shape: Shape::parse(row.get_ref("shape")?.as_str()?).expect("a stored word"),
+            status: UnitStatus::parse(row.get_ref("status")?.as_str()?).expect("a stored word"),
+            transport: row.get("transport")?,
+            on_failure: OnFailure::parse(row.get_ref("on_failure")?.as_str()?).expect("a stored word"),
+            interactions: row.get("interactions")?,
+            quorum: row.get("quorum")?,
+            in_flight: row.get("in_flight")?,
+            completed: row.get("completed")?,
+            failed: row.get("failed")?,
+            opened_at: timestamp(row.get("opened_at")?),
+            deadline: moment(row, "deadline")?,
+            closed_at: moment(row, "closed_at")?,
+        })
+    };
+    Ok(sql.query_row([instance.0], read).optional()?)
+}
+
+pub(super) fn items(
+    conn: &Connection,
+    unit: UnitId,
+    from_item: u32,
+    items_max: usize,
+) -> Result<Vec<Interaction>> {
+    let mut sql = conn.prepare_cached(include_str!("../unit_items.sql"))?;
+    let items = sql.query_map((unit.0, from_item, items_max as i64), interaction_row)?;
+    Ok(items.collect::<rusqlite::Result<_>>()?)
+}
+
+/// One interaction, of whatever namespace.
+pub(super) fn read(conn: &Connection, id: InteractionId) -> Result<Option<Interaction>> {
+    let mut sql = conn.prepare_cached(include_str!("../interaction_get.sql"))?;
+    Ok(sql.query_row([id.0], interaction_row).optional()?)
+}
+
+pub(super) fn interaction(
+    conn: &Connection,
+    namespace: &str,
+    id: InteractionId,
+) -> Result<Option<Interaction>> {
+    Ok(read(conn, id)?.filter(|found| found.namespace == namespace))
+}
+
+/// The statement that walks the least for a filter, perhaps inside another.
+macro_rules! listing {
+    ($filter:expr, $before:literal, $after:literal) => {
+        match $filter {
+            InteractionFilter { instance: Some(_), .. } => {
+                concat!($before, include_str!("../interactions_by_instance.sql"), $after)
+            }
+            InteractionFilter { status: Some(status), .. } if status.is_open() => {
+                concat!($before, include_str!("../interactions_open.sql"), $after)
+            }
+            _ => concat!($before, include_str!("../interactions.sql"), $after),
+        }
+    };
+}
+
+pub(super) fn interactions(
+    conn: &Connection,
+    filter: &InteractionFilter,
+    now: Timestamp,
+) -> Result<Vec<Interaction>> {
+    list(conn, listing!(filter, "", ""), filter, now, interaction_row)
+}
+
+pub(super) fn count_interactions(
+    conn: &Connection,
+    filter: &InteractionFilter,
+    now: Timestamp,
+) -> Result<Vec<InteractionCount>> {
+    let all = InteractionFilter { limit: usize::MAX, ..filter.clone() };
+    let sql = listing!(
+        filter,
+        "select transport, status, count(*), min(opened_at) from (\n",
+        ") group by transport, status order by transport, status"
+    );
+    list(conn, sql, &all, now, |row| {
+        Ok(InteractionCount {
+            transport: row.get(0)?,
+            status: status(row, 1)?,
+            count: row.get(2)?,
+            oldest: timestamp(row.get(3)?),
+        })
+    })
+}
+
+fn list<T>(
+    conn: &Connection,
+    sql: &str,
+    filter: &InteractionFilter,
+    now: Timestamp,
+    read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>> {
+    let mut sql = conn.prepare_cached(sql)?;
+    let limit = filter.limit.min(i64::MAX as usize) as i64;
+    let all = named_params! {
+        ":after": filter.after.map(|id| id.0), ":namespace": filter.namespace,
+        ":status": filter.status.map(InteractionStatus::as_str), ":transport": filter.transport,
+        ":machine": filter.machine, ":step": filter.step, ":instance": filter.instance.map(|id| id.0),
+        ":assignee": filter.assignee, ":now": now.as_microsecond(),
+        ":opened_before": filter.opened_before.map(Timestamp::as_microsecond), ":limit": limit,
+    };
+    for (name, value) in all {
+        if let Some(index) = sql.parameter_index(name)? {
+            sql.raw_bind_parameter(index, value)?;
+        }
+    }
+    let mut listed = Vec::new();
+    let mut rows = sql.raw_query();
+    while let Some(row) = rows.next()? {
+        listed.push(read(row)?);
+    }
+    Ok(listed)
+}
+
+pub(super) fn interaction_row(row: &Row<'_>) -> rusqlite::Result<Interaction> {
+    Ok(Interaction {
+        id: InteractionId(row.get("id")?),
+        unit: UnitId(row.get("unit")?),
+        item: row.get("item")?,
+        instance: InstanceId(row.get("instance")?),
+        namespace: row.get("namespace")?,
+        machine: row.get("machine")?,
+        step: row.get("step")?,
+        transport: row.get("transport")?,
+        status: status(row, "status")?,
+        idempotency_key: row.get("idempotency_key")?,
+        correlation_id: row.get("correlation_id")?,
+        sends: row.get("sends")?,
+        opened_at: moment(row, "opened_at")?,
+        deadline: moment(row, "deadline")?,
+        send_at: moment(row, "send_at")?,
+        dispatched_at: moment(row, "dispatched_at")?,
+        resolved_at: moment(row, "resolved_at")?,
+        assignee: row.get("assignee")?,
+        assigned_until: moment(row, "assigned_until")?,
+        answered: row.get("answered")?,
+        error: row.get("error")?,
+        request: Json::trusted(row.get::<_, Box<str>>("request")?),
+        output: row.get::<_, Option<Box<str>>>("output")?.map(Json::trusted),
+    })
+}
+
+fn status(row: &Row<'_>, column: impl rusqlite::RowIndex) -> rusqlite::Result<InteractionStatus> {
+    let word = row.get_ref(column)?;
+    let word = word.as_str()?;
+    Ok(InteractionStatus::parse(word).unwrap_or_else(|| panic!("{word:?} is no status of an interaction")))
+}
+
+fn moment(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(timestamp))
+}

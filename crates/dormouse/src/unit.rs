@@ -1,0 +1,307 @@
+//! Await units: what a step asks of the outside world, and how long it sleeps for the answers.
+
+mod answers;
+mod interaction;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use self::answers::{Answers, Verdict, VerdictStream};
+pub use self::interaction::{Interaction, InteractionId, InteractionStatus, UnitId, UnitStatus, UnitView};
+use crate::limits::{Limits, check_name};
+use crate::{At, Error, Json, Result, When};
+
+/// The transport of a unit that names none: nothing is sent, people and programs list and complete.
+pub const INTERACTION_API: &str = "api";
+/// How many items of an `each` are in flight at a time, unless said otherwise.
+const IN_FLIGHT: u32 = 64;
+
+/// Gives an enum the words that stand for it in SQL, JSON and text.
+macro_rules! words {
+    ($(#[doc = $about:literal])+ $name:ident { $($(#[doc = $doc:literal])+ $variant:ident => $word:literal,)+ }) => {
+        $(#[doc = $about])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+        pub enum $name {
+            $($(#[doc = $doc])+ #[serde(rename = $word)] $variant,)+
+        }
+
+        impl $name {
+            /// The word for it.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+
+            /// What this word stands for.
+            pub fn parse(word: &str) -> Option<Self> {
+                match word { $($word => Some(Self::$variant),)+ _ => None }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+pub(crate) use words;
+
+words! {
+    /// What a unit asks and what it is answered.
+    Shape {
+        /// One request, one output.
+        One => "one",
+        /// One request per item, one output for each, in item order.
+        Each => "each",
+        /// One request, a list of outputs.
+        OneToMany => "one_to_many",
+        /// One request over a batch of items, one output.
+        ManyToOne => "many_to_one",
+        /// One request over a batch of items, a list of outputs.
+        ManyToMany => "many_to_many",
+    }
+}
+
+impl Shape {
+    /// Whether a completion's output must be a list.
+    pub const fn answers_with_a_list(self) -> bool {
+        matches!(self, Self::OneToMany | Self::ManyToMany)
+    }
+}
+
+words! {
+    /// What an item that failed, or came too late, does to its unit.
+    OnFailure {
+        /// The unit has failed; what is still open in it is let go.
+        Fail => "fail",
+        /// It is told in the item's verdict, and the unit goes on.
+        Report => "report",
+    }
+}
+
+/// Requests to the outside world, answered together: see [`crate::Outcome::dispatch`].
+///
+/// ```
+/// use std::time::Duration;
+/// use dormouse::{OnFailure, Unit};
+///
+/// let rows = vec![("a", 1), ("b", 2)];
+/// let unit = Unit::each(rows).transport("bank").in_flight(100).idempotency_key(|row| format!("row-{}", row.0))
+///     .item_timeout(Duration::from_secs(60)).on_failure(OnFailure::Report);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a unit is opened by returning `Outcome::dispatch`"]
+pub struct Unit<R> {
+    shape: Shape,
+    requests: Vec<R>,
+    items: usize,
+    transport: String,
+    timeout: Option<When>,
+    item_timeout: Option<Duration>,
+    in_flight: Option<u32>,
+    on_failure: OnFailure,
+    quorum: Option<u32>,
+    idempotency_keys: Vec<String>,
+    correlation_ids: Vec<String>,
+}
+
+impl<R: Serialize> Unit<R> {
+    /// One request, one output.
+    pub fn one(request: R) -> Self {
+        Self::of(Shape::One, vec![request], 1)
+    }
+
+    /// One request per item, at most 64 of them unresolved at a time unless [`Unit::in_flight`] says otherwise.
+    pub fn each(items: impl IntoIterator<Item = R>) -> Self {
+        let items: Vec<R> = items.into_iter().collect();
+        let count = items.len();
+        Self {
+            in_flight: Some(IN_FLIGHT),
+            on_failure: OnFailure::Report,
+            ..Self::of(Shape::Each, items, count)
+        }
+    }
+
+    /// One request, a list of outputs.
+    pub fn one_to_many(request: R) -> Self {
+        Self::of(Shape::OneToMany, vec![request], 1)
+    }
+
+    fn of(shape: Shape, requests: Vec<R>, items: usize) -> Self {
+        Self {
+            shape,
+            requests,
+            items,
+            transport: INTERACTION_API.to_owned(),
+            timeout: None,
+            item_timeout: None,
+            in_flight: None,
+            on_failure: OnFailure::Fail,
+            quorum: None,
+            idempotency_keys: Vec::new(),
+            correlation_ids: Vec::new(),
+        }
+    }
+
+    /// Sends by this transport; without it nothing is sent, and the interaction API shows what is asked.
+    pub fn transport(mut self, name: impl Into<String>) -> Self {
+        self.transport = name.into();
+        self
+    }
+
+    /// Sets the deadline of the whole unit: a wake, not a failure.
+    pub fn timeout(mut self, after: impl Into<When>) -> Self {
+        self.timeout = Some(after.into());
+        self
+    }
+
+    /// How long each request may go unanswered, from when it may be sent.
+    pub fn item_timeout(mut self, after: Duration) -> Self {
+        self.item_timeout = Some(after);
+        self
+    }
+
+    /// How many items of an `each` may be unresolved at a time.
+    pub fn in_flight(mut self, items_max: u32) -> Self {
+        self.in_flight = Some(items_max);
+        self
+    }
+
+    /// What an item that failed or came too late does: `Report` by default for `each`, `Fail` for all others.
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = on_failure;
+        self
+    }
+
+    /// How many items of an `each` must complete; then the others are let go. Without it, all are waited for.
+    pub fn quorum(mut self, completed: u32) -> Self {
+        self.quorum = Some(completed);
+        self
+    }
+
+    /// Names each request's effect, so that whoever gets it twice does it once. Without it, a random key is made.
+    pub fn idempotency_key(mut self, key: impl FnMut(&R) -> String) -> Self {
+        self.idempotency_keys = self.requests.iter().map(key).collect();
+        self
+    }
+
+    /// Names each request by an id that its answer carries.
+    pub fn correlation_id(mut self, id: impl FnMut(&R) -> String) -> Self {
+        self.correlation_ids = self.requests.iter().map(id).collect();
+        self
+    }
+
+    pub(crate) fn dispatch(self, at: At) -> Result<Dispatch> {
+        let mut keys = self.idempotency_keys.into_iter();
+        let mut correlations = self.correlation_ids.into_iter();
+        let random = fastrand::u128(..);
+        let ask = |(item, request): (usize, &R)| {
+            Ok(Ask {
+                request: Json::encode("request", request)?,
+                idempotency_key: keys.next().unwrap_or_else(|| format!("{random:032x}-{item}")),
+                correlation_id: correlations.next(),
+            })
+        };
+        Ok(Dispatch {
+            at,
+            shape: self.shape,
+            asks: self.requests.iter().enumerate().map(ask).collect::<Result<_>>()?,
+            items: self.items,
+            transport: self.transport,
+            timeout: self.timeout,
+            item_timeout: self.item_timeout,
+            in_flight: self.in_flight,
+            on_failure: self.on_failure,
+            quorum: self.quorum,
+            outputs_max: 0,
+        })
+    }
+}
+
+impl<R: Serialize> Unit<Vec<R>> {
+    /// One request over a batch of items, one output.
+    pub fn many_to_one(items: impl IntoIterator<Item = R>) -> Self {
+        let items: Vec<R> = items.into_iter().collect();
+        let count = items.len();
+        Self::of(Shape::ManyToOne, vec![items], count)
+    }
+
+    /// One request over a batch of items, a list of outputs.
+    pub fn many_to_many(items: impl IntoIterator<Item = R>) -> Self {
+        let items: Vec<R> = items.into_iter().collect();
+        let count = items.len();
+        Self::of(Shape::ManyToMany, vec![items], count)
+    }
+}
+
+/// A unit over JSON, and where its instance goes when it is closed: what the engine commits.
+#[derive(Clone, Debug)]
+pub struct Dispatch {
+    /// Where to, when the unit is closed.
+    pub at: At,
+    /// Its shape.
+    pub shape: Shape,
+    /// Its requests, one for each interaction.
+    pub asks: Vec<Ask>,
+    /// How many items are in it: for `each`, as many as requests; for a batch, as many as its one request holds.
+    pub items: usize,
+    /// How it is sent.
+    pub transport: String,
+    /// The unit's deadline.
+    pub timeout: Option<When>,
+    /// Each interaction's, from when it may be sent.
+    pub item_timeout: Option<Duration>,
+    /// How many interactions may be unresolved at a time; `None` is all.
+    pub in_flight: Option<u32>,
+    /// What a failed or late item does.
+    pub on_failure: OnFailure,
+    /// How many items must complete; `None` waits for all.
+    pub quorum: Option<u32>,
+    /// The longest list that may come back; the engine's limit.
+    pub outputs_max: usize,
+}
+
+/// One request of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The request.
+    pub request: Json,
+    /// The name of its effect, the same however often it is sent.
+    pub idempotency_key: String,
+    /// The id that its answer carries.
+    pub correlation_id: Option<String>,
+}
+
+impl Dispatch {
+    pub(crate) fn check(&self, limits: &Limits) -> Result<()> {
+        let refuse = |reason: String| Err(Error::InvalidOutcome(reason));
+        check_name("transport", &self.transport)?;
+        let (items, limit, what) = match self.shape {
+            Shape::Each => (self.items, limits.each_max, "`each`"),
+            _ => (self.items, limits.items_max, "a batch"),
+        };
+        if items > limit {
+            return refuse(format!("{what} of {items} items is over the limit of {limit}: ask in parts"));
+        }
+        if self.in_flight == Some(0) {
+            return refuse("with 0 items in flight nothing is ever asked; allow at least 1".to_owned());
+        }
+        if self.quorum == Some(0) {
+            return refuse("a quorum of 0 waits for nothing; use `next`".to_owned());
+        }
+        if self.shape != Shape::Each && (self.quorum.is_some() || self.in_flight.is_some()) {
+            return refuse("`quorum` and `in_flight` only fit `each`".to_owned());
+        }
+        self.asks.iter().try_for_each(|ask| {
+            limits.check_document("request", &ask.request)?;
+            check_name("idempotency key", &ask.idempotency_key)?;
+            ask.correlation_id.as_deref().map_or(Ok(()), |id| check_name("correlation id", id))
+        })
+    }
+
+    /// How many interactions must complete before the rest is let go; `None` waits for all to be resolved.
+    pub(crate) fn needed(&self) -> Option<u32> {
+        self.quorum.map(|quorum| quorum.min(self.asks.len() as u32))
+    }
+}

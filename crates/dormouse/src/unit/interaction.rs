@@ -1,0 +1,158 @@
+//! Units and interactions as they are stored.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{OnFailure, Shape, words};
+use crate::{InstanceId, Json};
+
+/// A unit's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UnitId(pub i64);
+
+impl fmt::Display for UnitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An interaction's id: unique in the database, and never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct InteractionId(pub i64);
+
+impl fmt::Display for InteractionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+words! {
+    /// Where a unit is in its life.
+    UnitStatus {
+        /// Its instance is parked on it.
+        Open => "open",
+        /// Answered: all of it, or its quorum.
+        Completed => "completed",
+        /// Its deadline passed.
+        TimedOut => "timed_out",
+        /// An item failed it, or its quorum can no longer be reached.
+        Failed => "failed",
+        /// Its instance was cancelled.
+        Cancelled => "cancelled",
+    }
+}
+
+words! {
+    /// Where an interaction is in its life.
+    InteractionStatus {
+        /// Not sent yet, or of a transport that sends nothing.
+        Pending => "pending",
+        /// Sent, and not answered yet.
+        Dispatched => "dispatched",
+        /// Answered with an output.
+        Completed => "completed",
+        /// Not answered in time.
+        TimedOut => "timed_out",
+        /// Answered with a failure, refused by its receiver, or given up.
+        Failed => "failed",
+        /// Let go: its unit was closed without it.
+        Cancelled => "cancelled",
+    }
+}
+
+impl InteractionStatus {
+    /// Whether it still waits for its answer.
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Pending | Self::Dispatched)
+    }
+}
+
+/// A unit as it is stored: the truth about what was asked and what is still to come.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UnitView {
+    /// Its id.
+    pub id: UnitId,
+    /// The instance that is, or was, parked on it.
+    pub instance: InstanceId,
+    /// Which of the instance's barriers it is.
+    pub round: u32,
+    /// Its shape.
+    pub shape: Shape,
+    /// Its status.
+    pub status: UnitStatus,
+    /// How it is sent.
+    pub transport: String,
+    /// What a failed or late item does.
+    pub on_failure: OnFailure,
+    /// How many interactions it has.
+    pub interactions: u32,
+    /// How many must complete; `None` waits for all to be resolved.
+    pub quorum: Option<u32>,
+    /// How many may be unresolved at a time.
+    pub in_flight: Option<u32>,
+    /// How many have completed.
+    pub completed: u32,
+    /// How many have failed or came too late.
+    pub failed: u32,
+    /// When it was opened.
+    pub opened_at: Timestamp,
+    /// Its deadline.
+    pub deadline: Option<Timestamp>,
+    /// When it was closed.
+    pub closed_at: Option<Timestamp>,
+}
+
+/// One request of a unit as it is stored: what the outside sees.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interaction {
+    /// Its id.
+    pub id: InteractionId,
+    /// Its unit.
+    pub unit: UnitId,
+    /// Its place in the unit, from 0.
+    pub item: u32,
+    /// The instance that asks.
+    pub instance: InstanceId,
+    /// That instance's namespace.
+    pub namespace: String,
+    /// That instance's machine.
+    pub machine: String,
+    /// The step that will see the answer.
+    pub step: String,
+    /// How it is sent.
+    pub transport: String,
+    /// Its status.
+    pub status: InteractionStatus,
+    /// The name of its effect, the same however often it is sent.
+    pub idempotency_key: String,
+    /// The id that its answer carries.
+    pub correlation_id: Option<String>,
+    /// How often it was handed to its transport.
+    pub sends: u32,
+    /// Since when it may be sent and answered; `None` while it waits for a place in flight.
+    pub opened_at: Option<Timestamp>,
+    /// When it must be answered.
+    pub deadline: Option<Timestamp>,
+    /// When its transport next tries to send it.
+    pub send_at: Option<Timestamp>,
+    /// When it was sent.
+    pub dispatched_at: Option<Timestamp>,
+    /// When it was resolved.
+    pub resolved_at: Option<Timestamp>,
+    /// Who has claimed it, to answer it.
+    pub assignee: Option<String>,
+    /// Until when that claim holds.
+    pub assigned_until: Option<Timestamp>,
+    /// Whether an answer from outside resolved it.
+    pub answered: bool,
+    /// Why it failed; or why the last send of it failed, until the next.
+    pub error: Option<String>,
+    /// What is asked.
+    pub request: Json,
+    /// What was answered.
+    pub output: Option<Json>,
+}
