@@ -1,7 +1,7 @@
 //! What a step knows about the instance it runs for.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -25,6 +25,8 @@ pub struct Context {
     pub(crate) awaits: Vec<String>,
     pub(crate) inbox: Vec<InboxSignal>,
     pub(crate) children: Vec<ChildView>,
+    /// The one signal that its outcome is to consume; all that it received, unless one is named.
+    pub(crate) takes: Arc<OnceLock<SignalId>>,
     pub(crate) now: Timestamp,
     pub(crate) cancel: CancellationToken,
     pub(crate) own: Arc<Own>,
@@ -199,10 +201,21 @@ impl Context {
         self.awaits.clear();
         self.children.clear();
         self.inbox = inbox;
+        self.takes = Arc::default();
         self.now = now;
     }
 
+    /// The first awaited signal, and that one alone to consume: the others stay for another wait.
+    pub(crate) fn take_first(&self) -> Option<&InboxSignal> {
+        let first = self.received_all().next()?;
+        self.takes.get_or_init(|| first.id);
+        Some(first)
+    }
+
     pub(crate) fn received_ids(&self) -> Vec<SignalId> {
-        self.received_all().map(|signal| signal.id).collect()
+        match self.takes.get() {
+            Some(one) => vec![*one],
+            None => self.received_all().map(|signal| signal.id).collect(),
+        }
     }
 }

@@ -6,6 +6,7 @@ mod context;
 mod engine;
 mod error;
 mod explain;
+pub mod flow;
 mod history;
 mod instance;
 mod json;
@@ -73,6 +74,8 @@ mod guide {
     mod lanes_queues_priority {}
     #[doc = include_str!("../../../docs/guide/errors-and-retries.md")]
     mod errors_and_retries {}
+    #[doc = include_str!("../../../docs/guide/flows.md")]
+    mod flows {}
     #[doc = include_str!("../../../docs/guide/jobs.md")]
     mod jobs {}
     #[doc = include_str!("../../../docs/guide/history-and-fork.md")]

@@ -146,6 +146,7 @@ fn context(shared: &Shared, row: Claimed, cancel: CancellationToken) -> Context 
         awaits: row.awaits,
         inbox: row.inbox,
         children: row.children,
+        takes: Arc::default(),
         now: row.now,
         cancel,
         own: Arc::new(Own::new(shared.store.clone())),

@@ -47,6 +47,7 @@ mod access;
 mod children;
 mod claims;
 mod explain;
+mod flows;
 mod groups;
 mod history;
 mod input;

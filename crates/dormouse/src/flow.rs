@@ -1,0 +1,149 @@
+//! Flows: describe a process, get the machine, its graph and its checks.
+//!
+//! A flow is a description of parts over one state. It becomes an ordinary machine: each part that runs code is a
+//! step, named by its path, and its outcome is committed before the next one starts. Nothing is ever replayed.
+
+mod build;
+mod graph;
+mod machine;
+mod parts;
+mod trail;
+
+use std::fmt;
+use std::ops::Deref;
+use std::panic::Location;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use self::build::{Finding, Findings};
+pub use self::graph::{Edge, Graph, Node, NodeKind};
+pub use self::machine::FlowMachine;
+pub use self::parts::{
+    Act, Branch, Child, Fan, Part, Parts, Repeat, Scene, Sleep, Stop, Wait, act, branch, call, each, fail,
+    parallel, repeat, saga, scene, signal, sleep,
+};
+use crate::{At, BoxError, Context, Json, NewInstance, Result};
+
+/// What an act gives back: the state as it is now.
+pub type ActResult<S> = Result<S, BoxError>;
+
+/// A state that a flow can have: a struct, so that what the flow notes for itself fits beside its fields.
+pub trait FlowState: Serialize + DeserializeOwned + Send + Sync + 'static {}
+
+impl<S: Serialize + DeserializeOwned + Send + Sync + 'static> FlowState for S {}
+
+/// What an act is handed besides the state: the flow's dependencies, and all that a step's [`Context`] tells.
+pub struct Cx<D> {
+    /// What the flow was given to work with.
+    pub deps: Arc<D>,
+    context: Context,
+}
+
+impl<D> Deref for Cx<D> {
+    type Target = Context;
+
+    fn deref(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl<D> fmt::Debug for Cx<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cx").field(&self.context).finish()
+    }
+}
+
+/// A process over one state, as a list of parts.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use dormouse::flow::{ActResult, Cx, Flow, act, branch, signal};
+/// use dormouse::prelude::*;
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Order {
+///     total: u64,
+///     approved: bool,
+/// }
+///
+/// const APPROVAL: Signal<bool> = Signal::named("approval");
+///
+/// fn is_large(order: &Order) -> bool {
+///     order.total > 1000
+/// }
+///
+/// fn decide(order: Order, approved: bool) -> ActResult<Order> {
+///     Ok(Order { approved, ..order })
+/// }
+///
+/// async fn ship(order: Order, _: Cx<()>) -> ActResult<Order> {
+///     Ok(order)
+/// }
+///
+/// async fn refuse(order: Order, _: Cx<()>) -> ActResult<Order> {
+///     Ok(order)
+/// }
+///
+/// let flow = Flow::new("approval")
+///     .then(signal(APPROVAL, decide).when(is_large).timeout(Duration::from_secs(48 * 3600)))
+///     .then(branch("decision").case("approved", |order: &Order| order.approved, act(ship)).otherwise(act(refuse)));
+/// let machine = flow.build(()).expect("it is well formed");
+/// assert_eq!(machine.graph().nodes.len(), 5, "four parts, and the end");
+/// ```
+pub struct Flow<S, D = ()> {
+    name: String,
+    version: u32,
+    queue: String,
+    place: &'static Location<'static>,
+    parts: Vec<Part<S, D>>,
+}
+
+impl<S: FlowState, D: Send + Sync + 'static> Flow<S, D> {
+    /// A flow without any parts yet. Its name is that of the machine it becomes.
+    #[track_caller]
+    pub fn new(name: impl Into<String>) -> Self {
+        let (name, queue) = (name.into(), "default".to_owned());
+        Self { name, version: 1, queue, place: Location::caller(), parts: Vec::new() }
+    }
+
+    /// The version of its description: instances keep the one they started with.
+    #[must_use]
+    pub fn version(self, version: u32) -> Self {
+        Self { version, ..self }
+    }
+
+    /// The queue its instances wait in.
+    #[must_use]
+    pub fn queue(self, queue: impl Into<String>) -> Self {
+        Self { queue: queue.into(), ..self }
+    }
+
+    /// What comes next.
+    #[must_use]
+    pub fn then(mut self, parts: impl Parts<S, D>) -> Self {
+        parts.add_to(&mut self.parts);
+        self
+    }
+
+    /// Checks the description and makes the machine of it, with what its acts need.
+    pub fn build(self, deps: D) -> Result<FlowMachine<S, D>, Findings> {
+        build::build(self, Arc::new(deps))
+    }
+}
+
+impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
+    /// A new instance, at the flow's first part.
+    pub fn instance(&self, state: &S) -> Result<NewInstance> {
+        let at = At { step: self.first().to_owned().into(), state: Json::encode("state", state)? };
+        Ok(NewInstance::named(self.name(), self.version(), at).queue(self.queue()))
+    }
+}
+
+impl<S, D> fmt::Debug for Flow<S, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Flow({} version {}, {} parts)", self.name, self.version, self.parts.len())
+    }
+}

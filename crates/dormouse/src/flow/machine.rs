@@ -1,0 +1,394 @@
+//! The machine that a flow becomes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::build::{Finding, UNDO};
+use super::parts::{ActFn, FanKind, Test, WaitKind};
+use super::trail::{self, Failed, Trail};
+use super::{ActResult, Cx, FlowState};
+use crate::{
+    Accepts, At, BoxError, Children, Context, DynMachine, Fault, Json, Retry, Running, Spawn, StepError,
+    Transition, Wake, When,
+};
+
+/// Tries of what undoes an act: giving up would leave it done.
+const UNDO_TRIES: u32 = u32::MAX;
+const UNDO_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+
+/// Where to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum To {
+    Step(usize),
+    Done,
+}
+
+/// A step: a part that runs code, by its path.
+pub(super) struct Step<S, D> {
+    pub(super) path: String,
+    /// The outermost saga it is in.
+    pub(super) saga: Option<String>,
+    pub(super) task: Task<S, D>,
+}
+
+pub(super) enum Task<S, D> {
+    Act {
+        run: ActFn<S, D>,
+        retry: Retry,
+        limit: Option<Duration>,
+        undoes: bool,
+        next: To,
+    },
+    Undo(ActFn<S, D>),
+    Wait {
+        wait: WaitKind<S, D>,
+        next: To,
+    },
+    Sleep {
+        until: Arc<dyn Fn(&S) -> When + Send + Sync>,
+        next: To,
+    },
+    Branch(Vec<(String, Option<Test<S>>, To)>),
+    Repeat {
+        goes_on: Test<S>,
+        rounds_max: u32,
+        body: To,
+        next: To,
+    },
+    Fan {
+        fan: FanKind<S>,
+        next: To,
+    },
+    /// The end of a scene: nothing in it will be undone any more.
+    Settle {
+        scene: String,
+        next: To,
+    },
+    Stop(Arc<dyn Fn(&S) -> String + Send + Sync>),
+}
+
+impl<S, D> Task<S, D> {
+    /// Every place it may lead to.
+    pub(super) fn each_target(&mut self, visit: &mut impl FnMut(&mut To)) {
+        match self {
+            Self::Act { next, .. }
+            | Self::Wait { next, .. }
+            | Self::Sleep { next, .. }
+            | Self::Fan { next, .. }
+            | Self::Settle { next, .. } => visit(next),
+            Self::Repeat { body, next, .. } => {
+                visit(body);
+                visit(next);
+            }
+            Self::Branch(ways) => ways.iter_mut().for_each(|(_, _, to)| visit(to)),
+            Self::Undo(_) | Self::Stop(_) => {}
+        }
+    }
+}
+
+/// A flow that is well formed, as a machine. Register it with `EngineBuilder::dyn_machine`.
+pub struct FlowMachine<S, D> {
+    name: String,
+    version: u32,
+    queue: String,
+    pub(super) steps: Vec<Step<S, D>>,
+    pub(super) first: usize,
+    warnings: Vec<Finding>,
+    deps: Arc<D>,
+}
+
+impl<S, D> FlowMachine<S, D> {
+    pub(super) fn new(
+        name: String,
+        version: u32,
+        queue: String,
+        steps: Vec<Step<S, D>>,
+        first: usize,
+        warnings: Vec<Finding>,
+        deps: Arc<D>,
+    ) -> Self {
+        Self { name, version, queue, steps, first, warnings, deps }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its version.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    pub(super) fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// The path of its first part.
+    pub fn first(&self) -> &str {
+        &self.steps[self.first].path
+    }
+
+    /// What looks wrong, and is not certain to be.
+    pub fn warnings(&self) -> &[Finding] {
+        &self.warnings
+    }
+
+    fn find(&self, path: &str) -> Option<&Step<S, D>> {
+        self.steps.iter().find(|step| step.path == path)
+    }
+}
+
+/// A run of a step: the state it stands on, and where it may go.
+struct Run<'a, S, D> {
+    machine: &'a FlowMachine<S, D>,
+    step: &'a Step<S, D>,
+    trail: Trail,
+}
+
+impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
+    async fn go(mut self, state: S, cx: &Context) -> Result<Transition, BoxError> {
+        match &self.step.task {
+            Task::Act { run, limit, undoes, next, .. } => {
+                let state = timely(*limit, run(state, self.cx(cx))).await?;
+                if *undoes {
+                    self.trail.undo.push(self.step.path.clone());
+                }
+                self.next(*next, state)
+            }
+            Task::Undo(undo) => {
+                let state = undo(state, self.cx(cx)).await?;
+                self.trail.undo.pop();
+                self.undo_next(&state)
+            }
+            Task::Wait { wait, next } => self.wait(wait, *next, state, cx).await,
+            Task::Sleep { until, next } => {
+                let until = until(&state);
+                let at = self.at(*next, &state)?.expect("a sleep is followed by a step");
+                Ok(Transition::Sleep { at, until })
+            }
+            Task::Branch(ways) => {
+                let holds =
+                    |(_, holds, _): &&(String, Option<Test<S>>, To)| holds.as_ref().is_none_or(|h| h(&state));
+                let (way, _, to) = ways.iter().find(holds).expect("the last way has no condition");
+                self.trail.chosen.insert(self.step.path.clone(), way.clone());
+                self.next(*to, state)
+            }
+            Task::Repeat { goes_on, rounds_max, body, next } => {
+                let round = self.trail.rounds.remove(&self.step.path).unwrap_or(0);
+                if !goes_on(&state) {
+                    return self.next(*next, state);
+                }
+                if round >= *rounds_max {
+                    return Err(
+                        format!("it would go on after {rounds_max} rounds, which is its bound").into()
+                    );
+                }
+                self.trail.rounds.insert(self.step.path.clone(), round + 1);
+                self.next(*body, state)
+            }
+            Task::Fan { fan, next } => self.fan(fan, *next, state, cx),
+            Task::Settle { scene, next } => {
+                self.trail.undo.retain(|path| !is_within(path, scene));
+                self.next(*next, state)
+            }
+            Task::Stop(reason) => Err(reason(&state).into()),
+        }
+    }
+
+    async fn wait(
+        mut self,
+        wait: &WaitKind<S, D>,
+        next: To,
+        state: S,
+        cx: &Context,
+    ) -> Result<Transition, BoxError> {
+        // A deadline that has passed never counts for more than a signal that came.
+        if let Some(received) = cx.take_first() {
+            let state = (wait.receive)(state, &received.payload)?;
+            return self.next(next, state);
+        }
+        if cx.timed_out() {
+            let Some(run) = &wait.on_timeout else {
+                let (signal, limit) = (&wait.signal, wait.timeout.unwrap_or_default());
+                return Err(format!("no signal {signal:?} came within {limit:?}").into());
+            };
+            let state = run(state, self.cx(cx)).await?;
+            return self.next(next, state);
+        }
+        if wait.when.as_ref().is_some_and(|holds| !holds(&state)) {
+            self.trail.skipped.push(self.step.path.clone());
+            return self.next(next, state);
+        }
+        let mut names = vec![wait.signal.clone(), self.step.path.clone()];
+        names.dedup();
+        Ok(Transition::Await { at: self.here(&state)?, names, timeout: wait.timeout.map(When::In) })
+    }
+
+    fn fan(mut self, fan: &FanKind<S>, next: To, state: S, cx: &Context) -> Result<Transition, BoxError> {
+        let mut state = state;
+        let spawned = self.trail.spawned.take().unwrap_or(0);
+        if cx.wake() == Some(Wake::Children) {
+            state = match &fan.join {
+                Some(join) => join(state, cx.children())?,
+                None => all_done(cx).map(|()| state)?,
+            };
+        }
+        let mut children = (fan.spawn)(&state, cx);
+        let total = children.len();
+        if spawned >= total {
+            return self.next(next, state);
+        }
+        let until = fan.in_flight.map_or(total, |most| total.min(spawned + most));
+        children.truncate(until);
+        children.drain(..spawned);
+        self.trail.spawned = Some(until);
+        let at = self.here(&state)?;
+        let on_cancel = Children::Cancel;
+        Ok(Transition::Spawn(Spawn { at, children, timeout: None, quorum: None, on_cancel }))
+    }
+
+    /// What becomes of a part that failed for good: in a saga, what was done is undone first.
+    fn failed(mut self, error: String, state: &S) -> Result<Transition, BoxError> {
+        let Some(saga) = &self.step.saga else { return Ok(Transition::Fail { error }) };
+        let at = self.step.path.clone();
+        self.trail.failed = Some(Failed { at, error, saga: saga.clone() });
+        self.undo_next(state)
+    }
+
+    /// Goes on to undo what the failed saga did last, or fails when nothing is left of it.
+    fn undo_next(self, state: &S) -> Result<Transition, BoxError> {
+        let failed = self.trail.failed.as_ref().expect("something failed");
+        let outermost = failed.saga.clone();
+        match self.trail.undo.last().filter(|path| is_within(path, &outermost)) {
+            Some(path) => {
+                let step = format!("{path}{UNDO}").into();
+                Ok(Transition::Next { at: At { step, state: trail::write(state, &self.trail)? } })
+            }
+            None => Ok(Transition::Fail { error: format!("{}: {}", failed.at, failed.error) }),
+        }
+    }
+
+    fn next(self, to: To, state: S) -> Result<Transition, BoxError> {
+        match self.at(to, &state)? {
+            Some(at) => Ok(Transition::Next { at }),
+            None => Ok(Transition::Done { output: Json::encode("output", &state)? }),
+        }
+    }
+
+    fn at(&self, to: To, state: &S) -> Result<Option<At>, BoxError> {
+        let To::Step(index) = to else { return Ok(None) };
+        let step = self.machine.steps[index].path.clone().into();
+        Ok(Some(At { step, state: trail::write(state, &self.trail)? }))
+    }
+
+    fn here(&self, state: &S) -> Result<At, BoxError> {
+        Ok(At { step: self.step.path.clone().into(), state: trail::write(state, &self.trail)? })
+    }
+
+    fn cx(&self, context: &Context) -> Cx<D> {
+        Cx { deps: self.machine.deps.clone(), context: context.clone() }
+    }
+}
+
+fn is_within(path: &str, scene: &str) -> bool {
+    path.strip_prefix(scene).is_some_and(|rest| rest.starts_with('/'))
+}
+
+async fn timely<S>(limit: Option<Duration>, run: impl Future<Output = ActResult<S>>) -> ActResult<S> {
+    match limit {
+        None => run.await,
+        Some(limit) => match tokio::time::timeout(limit, run).await {
+            Ok(done) => done,
+            Err(_) => Err(format!("it ran longer than its limit of {limit:?}").into()),
+        },
+    }
+}
+
+fn all_done(cx: &Context) -> Result<(), BoxError> {
+    let failed = cx.children().iter().find(|child| child.output.is_none());
+    match failed {
+        None => Ok(()),
+        Some(child) => {
+            let why = child.error.as_deref().unwrap_or("no reason is known");
+            Err(format!("its child {} is {}: {why}", child.id, child.status).into())
+        }
+    }
+}
+
+impl<S: FlowState, D: Send + Sync + 'static> DynMachine for FlowMachine<S, D> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn version(&self) -> u32 {
+        self.version
+    }
+
+    fn steps(&self) -> Vec<String> {
+        let first = self.steps[self.first].path.clone();
+        let others = self.steps.iter().map(|step| step.path.clone()).filter(|path| *path != first);
+        std::iter::once(first.clone()).chain(others).collect()
+    }
+
+    fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    fn accepts(&self) -> Vec<Accepts> {
+        let of = |step: &Step<S, D>| match &step.task {
+            Task::Wait { wait, .. } => Some(wait.accepts),
+            _ => None,
+        };
+        self.steps.iter().filter_map(of).collect()
+    }
+
+    fn migrate(&self, from_version: u32, _at: At) -> Result<At, BoxError> {
+        Err(format!("flow {} does not migrate from version {from_version}", self.name).into())
+    }
+
+    fn check(&self, at: &At) -> Result<(), String> {
+        self.find(&at.step).ok_or_else(|| format!("the flow has no part {:?}", at.step))?;
+        trail::read::<S>(&at.state).map(drop)
+    }
+
+    fn step<'a>(&'a self, at: &'a At, cx: &'a Context) -> Running<'a> {
+        Box::pin(async move {
+            let (run, state) = self.run(at)?;
+            run.go(state, cx).await.map_err(Fault::Failed)
+        })
+    }
+
+    fn handle<'a>(&'a self, error: StepError, at: &'a At, cx: &'a Context) -> Running<'a> {
+        Box::pin(async move {
+            let (run, state) = self.run(at)?;
+            let retry = match &run.step.task {
+                Task::Act { retry, .. } => *retry,
+                Task::Undo(_) => Retry::times(UNDO_TRIES).backoff(UNDO_BACKOFF.0, UNDO_BACKOFF.1),
+                _ => Retry::never(),
+            };
+            match retry.delay(cx.attempt()) {
+                Some(delay) => {
+                    Ok(Transition::Replay { at: at.clone(), delay, error: Some(error.to_string()) })
+                }
+                None => run.failed(error.to_string(), &state).map_err(Fault::Failed),
+            }
+        })
+    }
+}
+
+impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
+    fn run(&self, at: &At) -> Result<(Run<'_, S, D>, S), Fault> {
+        let unknown = || Fault::Unreadable(format!("the flow has no part {:?}", at.step));
+        let step = self.find(&at.step).ok_or_else(unknown)?;
+        let (state, trail) = trail::read(&at.state).map_err(Fault::Unreadable)?;
+        Ok((Run { machine: self, step, trail }, state))
+    }
+}
+
+impl<S, D> fmt::Debug for FlowMachine<S, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FlowMachine({} version {}, {} steps)", self.name, self.version, self.steps.len())
+    }
+}

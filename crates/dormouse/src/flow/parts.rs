@@ -1,0 +1,483 @@
+//! The parts a flow is made of.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::{ActResult, Cx, FlowState};
+use crate::{Accepts, ChildView, Context, Json, NewInstance, Retry, Signal, When};
+
+/// A place in the source, for findings that point at it.
+pub(super) type Place = &'static Location<'static>;
+
+type Acting<S> = Pin<Box<dyn Future<Output = ActResult<S>> + Send>>;
+pub(super) type ActFn<S, D> = Arc<dyn Fn(S, Cx<D>) -> Acting<S> + Send + Sync>;
+pub(super) type Test<S> = Arc<dyn Fn(&S) -> bool + Send + Sync>;
+pub(super) type Receive<S> = Arc<dyn Fn(S, &Json) -> ActResult<S> + Send + Sync>;
+pub(super) type Spawning<S> = Arc<dyn Fn(&S, &Context) -> Vec<NewInstance> + Send + Sync>;
+pub(super) type Join<S> = Arc<dyn Fn(S, &[ChildView]) -> ActResult<S> + Send + Sync>;
+
+/// One part of a flow.
+pub struct Part<S, D> {
+    pub(super) name: String,
+    pub(super) place: Place,
+    pub(super) kind: Kind<S, D>,
+}
+
+pub(super) enum Kind<S, D> {
+    Act(ActKind<S, D>),
+    Wait(WaitKind<S, D>),
+    Sleep(Arc<dyn Fn(&S) -> When + Send + Sync>),
+    Scene { parts: Vec<Part<S, D>>, saga: bool },
+    Branch { cases: Vec<CaseOf<S, D>>, otherwise: Option<Vec<Part<S, D>>> },
+    Repeat { goes_on: Test<S>, rounds_max: Option<u32>, parts: Vec<Part<S, D>> },
+    Fan(FanKind<S>),
+    Stop(Arc<dyn Fn(&S) -> String + Send + Sync>),
+}
+
+pub(super) struct ActKind<S, D> {
+    pub(super) run: ActFn<S, D>,
+    pub(super) retry: Retry,
+    pub(super) limit: Option<Duration>,
+    pub(super) undo: Option<ActFn<S, D>>,
+}
+
+pub(super) struct WaitKind<S, D> {
+    pub(super) signal: String,
+    pub(super) accepts: Accepts,
+    pub(super) receive: Receive<S>,
+    pub(super) when: Option<Test<S>>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) on_timeout: Option<ActFn<S, D>>,
+    pub(super) sender: Option<String>,
+}
+
+pub(super) struct CaseOf<S, D> {
+    pub(super) name: String,
+    pub(super) holds: Test<S>,
+    pub(super) parts: Vec<Part<S, D>>,
+}
+
+pub(super) struct FanKind<S> {
+    pub(super) spawn: Spawning<S>,
+    /// How many at a time.
+    pub(super) in_flight: Option<usize>,
+    pub(super) join: Option<Join<S>>,
+}
+
+/// One part or several: a part, what becomes one, or a tuple of them.
+pub trait Parts<S, D> {
+    /// Adds them, in order.
+    #[doc(hidden)]
+    fn add_to(self, parts: &mut Vec<Part<S, D>>);
+}
+
+impl<S, D, P: Into<Part<S, D>>> Parts<S, D> for P {
+    fn add_to(self, parts: &mut Vec<Part<S, D>>) {
+        parts.push(self.into());
+    }
+}
+
+macro_rules! tuple {
+    ($($part:ident)+) => {
+        impl<S, D, $($part: Parts<S, D>),+> Parts<S, D> for ($($part,)+) {
+            fn add_to(self, parts: &mut Vec<Part<S, D>>) {
+                #[allow(non_snake_case, reason = "each type parameter also names its value")]
+                let ($($part,)+) = self;
+                $($part.add_to(parts);)+
+            }
+        }
+    };
+}
+tuple!(A B);
+tuple!(A B C);
+tuple!(A B C E);
+tuple!(A B C E F);
+tuple!(A B C E F G);
+
+fn list<S, D>(parts: impl Parts<S, D>) -> Vec<Part<S, D>> {
+    let mut list = Vec::new();
+    parts.add_to(&mut list);
+    list
+}
+
+fn boxed<S, D, F, Fut>(run: F) -> ActFn<S, D>
+where
+    F: Fn(S, Cx<D>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = ActResult<S>> + Send + 'static,
+{
+    Arc::new(move |state, cx| Box::pin(run(state, cx)))
+}
+
+/// A function's own name; a closure has none.
+fn name_of<F>() -> String {
+    let path = std::any::type_name::<F>();
+    path.rsplit("::").next().unwrap_or(path).to_owned()
+}
+
+/// An async function on the state and the dependencies. It is named after the function.
+#[track_caller]
+pub fn act<S, D, F, Fut>(run: F) -> Act<S, D>
+where
+    F: Fn(S, Cx<D>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = ActResult<S>> + Send + 'static,
+{
+    let kind = ActKind { run: boxed(run), retry: Retry::never(), limit: None, undo: None };
+    Act { name: name_of::<F>(), place: Location::caller(), kind }
+}
+
+/// See [`act`].
+pub struct Act<S, D> {
+    name: String,
+    place: Place,
+    kind: ActKind<S, D>,
+}
+
+impl<S, D> Act<S, D> {
+    /// Another name than the function's.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// How often it is tried; once, unless said otherwise.
+    #[must_use]
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.kind.retry = retry;
+        self
+    }
+
+    /// How long one try may take.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.kind.limit = Some(limit);
+        self
+    }
+
+    /// What undoes it, if a later part of its saga fails. That is tried until it succeeds.
+    #[must_use]
+    pub fn undo<F, Fut>(mut self, undo: F) -> Self
+    where
+        F: Fn(S, Cx<D>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ActResult<S>> + Send + 'static,
+    {
+        self.kind.undo = Some(boxed(undo));
+        self
+    }
+}
+
+impl<S, D> From<Act<S, D>> for Part<S, D> {
+    fn from(Act { name, place, kind }: Act<S, D>) -> Self {
+        Self { name, place, kind: Kind::Act(kind) }
+    }
+}
+
+/// Waits for a signal, and takes it into the state. The part is named after the signal.
+#[track_caller]
+pub fn signal<S, D, T: DeserializeOwned + 'static>(
+    signal: Signal<T>,
+    on_receive: impl Fn(S, T) -> ActResult<S> + Send + Sync + 'static,
+) -> Wait<S, D> {
+    let receive = move |state, payload: &Json| on_receive(state, payload.decode("signal payload")?);
+    let kind = WaitKind {
+        signal: signal.name().to_owned(),
+        accepts: signal.into(),
+        receive: Arc::new(receive),
+        when: None,
+        timeout: None,
+        on_timeout: None,
+        sender: None,
+    };
+    Wait { name: signal.name().to_owned(), place: Location::caller(), kind }
+}
+
+/// See [`signal`].
+pub struct Wait<S, D> {
+    name: String,
+    place: Place,
+    kind: WaitKind<S, D>,
+}
+
+impl<S, D> Wait<S, D> {
+    /// Waits only if this holds when the part is entered; else it is skipped.
+    #[must_use]
+    pub fn when(mut self, holds: impl Fn(&S) -> bool + Send + Sync + 'static) -> Self {
+        self.kind.when = Some(Arc::new(holds));
+        self
+    }
+
+    /// How long to wait. Then [`Wait::on_timeout`] decides; without that, the part fails.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.kind.timeout = Some(timeout);
+        self
+    }
+
+    /// What to do when nothing came in time. The flow goes on after it.
+    #[must_use]
+    pub fn on_timeout<F, Fut>(mut self, run: F) -> Self
+    where
+        F: Fn(S, Cx<D>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ActResult<S>> + Send + 'static,
+    {
+        self.kind.on_timeout = Some(boxed(run));
+        self
+    }
+
+    /// Notes who sends it, for whoever reads the graph, and in place of a timeout.
+    #[must_use]
+    pub fn sent_by(mut self, who: impl Into<String>) -> Self {
+        self.kind.sender = Some(who.into());
+        self
+    }
+}
+
+impl<S, D> From<Wait<S, D>> for Part<S, D> {
+    fn from(Wait { name, place, kind }: Wait<S, D>) -> Self {
+        Self { name, place, kind: Kind::Wait(kind) }
+    }
+}
+
+/// Sleeps until a moment or for a while.
+#[track_caller]
+pub fn sleep<S, W: Into<When>>(
+    name: impl Into<String>,
+    until: impl Fn(&S) -> W + Send + Sync + 'static,
+) -> Sleep<S> {
+    Sleep { name: name.into(), place: Location::caller(), until: Arc::new(move |state| until(state).into()) }
+}
+
+/// See [`sleep`].
+pub struct Sleep<S> {
+    name: String,
+    place: Place,
+    until: Arc<dyn Fn(&S) -> When + Send + Sync>,
+}
+
+impl<S, D> From<Sleep<S>> for Part<S, D> {
+    fn from(Sleep { name, place, until }: Sleep<S>) -> Self {
+        Self { name, place, kind: Kind::Sleep(until) }
+    }
+}
+
+/// A group of parts. Its name becomes part of their paths.
+#[track_caller]
+pub fn scene<S, D>(name: impl Into<String>, parts: impl Parts<S, D>) -> Scene<S, D> {
+    Scene { name: name.into(), place: Location::caller(), parts: list(parts), saga: false }
+}
+
+/// A group of parts that is undone if one of them fails: what its acts say undoes them is run in reverse order.
+#[track_caller]
+pub fn saga<S, D>(name: impl Into<String>, parts: impl Parts<S, D>) -> Scene<S, D> {
+    Scene { name: name.into(), place: Location::caller(), parts: list(parts), saga: true }
+}
+
+/// See [`scene`] and [`saga`].
+pub struct Scene<S, D> {
+    name: String,
+    place: Place,
+    parts: Vec<Part<S, D>>,
+    saga: bool,
+}
+
+impl<S, D> Scene<S, D> {
+    /// What comes next in it.
+    #[must_use]
+    pub fn then(mut self, parts: impl Parts<S, D>) -> Self {
+        parts.add_to(&mut self.parts);
+        self
+    }
+}
+
+impl<S, D> From<Scene<S, D>> for Part<S, D> {
+    fn from(Scene { name, place, parts, saga }: Scene<S, D>) -> Self {
+        Self { name, place, kind: Kind::Scene { parts, saga } }
+    }
+}
+
+/// Goes one of several ways: that of the first case that holds.
+#[track_caller]
+pub fn branch<S, D>(name: impl Into<String>) -> Branch<S, D> {
+    Branch { name: name.into(), place: Location::caller(), cases: Vec::new(), otherwise: None }
+}
+
+/// See [`branch`].
+pub struct Branch<S, D> {
+    name: String,
+    place: Place,
+    cases: Vec<CaseOf<S, D>>,
+    otherwise: Option<Vec<Part<S, D>>>,
+}
+
+impl<S, D> Branch<S, D> {
+    /// A way to go if this holds.
+    #[must_use]
+    pub fn case(
+        mut self,
+        name: impl Into<String>,
+        holds: impl Fn(&S) -> bool + Send + Sync + 'static,
+        parts: impl Parts<S, D>,
+    ) -> Self {
+        self.cases.push(CaseOf { name: name.into(), holds: Arc::new(holds), parts: list(parts) });
+        self
+    }
+
+    /// The way to go if no case holds.
+    #[must_use]
+    pub fn otherwise(self, parts: impl Parts<S, D>) -> Self {
+        Self { otherwise: Some(list(parts)), ..self }
+    }
+
+    /// Goes on after the branch if no case holds.
+    #[must_use]
+    pub fn otherwise_nothing(self) -> Self {
+        Self { otherwise: Some(Vec::new()), ..self }
+    }
+}
+
+impl<S, D> From<Branch<S, D>> for Part<S, D> {
+    fn from(Branch { name, place, cases, otherwise }: Branch<S, D>) -> Self {
+        Self { name, place, kind: Kind::Branch { cases, otherwise } }
+    }
+}
+
+/// Runs parts again and again while something holds, looked at before each round.
+#[track_caller]
+pub fn repeat<S, D>(
+    name: impl Into<String>,
+    goes_on: impl Fn(&S) -> bool + Send + Sync + 'static,
+    parts: impl Parts<S, D>,
+) -> Repeat<S, D> {
+    let (name, goes_on) = (name.into(), Arc::new(goes_on));
+    Repeat { name, place: Location::caller(), goes_on, rounds_max: None, parts: list(parts) }
+}
+
+/// See [`repeat`].
+pub struct Repeat<S, D> {
+    name: String,
+    place: Place,
+    goes_on: Test<S>,
+    rounds_max: Option<u32>,
+    parts: Vec<Part<S, D>>,
+}
+
+impl<S, D> Repeat<S, D> {
+    /// The most rounds there may be; one more fails the part. A repeat must have such a bound.
+    #[must_use]
+    pub fn at_most(self, rounds: u32) -> Self {
+        Self { rounds_max: Some(rounds), ..self }
+    }
+}
+
+impl<S, D> From<Repeat<S, D>> for Part<S, D> {
+    fn from(Repeat { name, place, goes_on, rounds_max, parts }: Repeat<S, D>) -> Self {
+        Self { name, place, kind: Kind::Repeat { goes_on, rounds_max, parts } }
+    }
+}
+
+/// Runs one child for each item, and waits for all of them.
+#[track_caller]
+pub fn each<S, D>(
+    name: impl Into<String>,
+    children: impl Fn(&S) -> Vec<NewInstance> + Send + Sync + 'static,
+) -> Fan<S, D> {
+    fan(name.into(), Location::caller(), move |state, _| children(state))
+}
+
+/// Runs another machine or flow as a child, and waits for its end.
+#[track_caller]
+pub fn call<S, D>(
+    name: impl Into<String>,
+    child: impl Fn(&S) -> NewInstance + Send + Sync + 'static,
+) -> Fan<S, D> {
+    fan(name.into(), Location::caller(), move |state, _| vec![child(state)])
+}
+
+/// Makes a child of the state.
+pub type Child<S> = fn(&S) -> NewInstance;
+
+/// Runs several children side by side, and waits for all of them. Each has the key `KEY/NAME/BRANCH`, where KEY is the
+/// parent's key or id: that is where signals for it go.
+#[track_caller]
+pub fn parallel<S: FlowState, D, const N: usize>(
+    name: impl Into<String>,
+    branches: [(&'static str, Child<S>); N],
+) -> Fan<S, D> {
+    let name = name.into();
+    let group = name.clone();
+    fan(name, Location::caller(), move |state, cx| {
+        let owner = cx.key().map_or_else(|| cx.id().to_string(), str::to_owned);
+        branches.iter().map(|(branch, child)| child(state).key(format!("{owner}/{group}/{branch}"))).collect()
+    })
+}
+
+fn fan<S, D>(
+    name: String,
+    place: Place,
+    spawn: impl Fn(&S, &Context) -> Vec<NewInstance> + Send + Sync + 'static,
+) -> Fan<S, D> {
+    let kind = FanKind { spawn: Arc::new(spawn), in_flight: None, join: None };
+    Fan { name, place, kind, deps: PhantomData }
+}
+
+/// See [`each`], [`call`] and [`parallel`].
+pub struct Fan<S, D> {
+    name: String,
+    place: Place,
+    kind: FanKind<S>,
+    deps: PhantomData<fn() -> D>,
+}
+
+impl<S, D> Fan<S, D> {
+    /// How many may run at a time: the others are spawned when those have ended.
+    #[must_use]
+    pub fn in_flight(mut self, children: usize) -> Self {
+        self.kind.in_flight = Some(children.max(1));
+        self
+    }
+
+    /// Takes what became of the children into the state, a round at a time. Without this, a child that is not done
+    /// fails the part.
+    #[must_use]
+    pub fn join(mut self, join: impl Fn(S, &[ChildView]) -> ActResult<S> + Send + Sync + 'static) -> Self {
+        self.kind.join = Some(Arc::new(join));
+        self
+    }
+}
+
+impl<S, D> From<Fan<S, D>> for Part<S, D> {
+    fn from(Fan { name, place, kind, .. }: Fan<S, D>) -> Self {
+        Self { name, place, kind: Kind::Fan(kind) }
+    }
+}
+
+/// Fails here, for this reason.
+#[track_caller]
+pub fn fail<S>(name: impl Into<String>, reason: impl Fn(&S) -> String + Send + Sync + 'static) -> Stop<S> {
+    Stop { name: name.into(), place: Location::caller(), reason: Arc::new(reason) }
+}
+
+/// See [`fail`].
+pub struct Stop<S> {
+    name: String,
+    place: Place,
+    reason: Arc<dyn Fn(&S) -> String + Send + Sync>,
+}
+
+impl<S, D> From<Stop<S>> for Part<S, D> {
+    fn from(Stop { name, place, reason }: Stop<S>) -> Self {
+        Self { name, place, kind: Kind::Stop(reason) }
+    }
+}
+
+impl<S, D> fmt::Debug for Part<S, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Part({} at {})", self.name, self.place)
+    }
+}
