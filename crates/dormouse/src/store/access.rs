@@ -240,6 +240,13 @@ pub struct Awaited {
     pub since: Timestamp,
 }
 
+/// How many await what, the most first.
+pub(super) fn counted(awaiting: Vec<Awaited>) -> Vec<(Vec<String>, u64)> {
+    let mut counts: Vec<_> = awaiting.into_iter().map(|awaited| (awaited.names, awaited.count)).collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    counts
+}
+
 /// How far parked instances are counted for one set of names.
 pub const AWAITING_MAX: u64 = 10_000;
 

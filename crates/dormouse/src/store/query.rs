@@ -112,7 +112,8 @@ pub struct Count {
 pub struct Stats {
     /// Instances by namespace, machine, step and status.
     pub instances: Vec<Count>,
-    /// Parked instances by what they await: the set of names, and how many.
+    /// Parked instances by what they await: the set of names, and how many, counted up to
+    /// [`AWAITING_MAX`](crate::store::AWAITING_MAX); the most first.
     pub awaiting: Vec<(Vec<String>, u64)>,
     /// Queues whose brake is on.
     pub paused_queues: Vec<QueueView>,

@@ -9,12 +9,16 @@ use crate::{InstanceId, Result};
 
 pub(super) async fn backlog(db: &Db, namespace: Option<&str>) -> Result<Backlog> {
     let queues = db.all(|| sqlx::query(include_str!("backlog.sql")).bind(namespace)).await?;
-    let awaiting = include_str!("backlog_awaiting.sql");
-    let awaiting = db.all(|| sqlx::query(awaiting).bind(namespace).bind(AWAITING_MAX as i64)).await?;
     Ok(Backlog {
         queues: queues.iter().map(queue).collect::<Result<_>>()?,
-        awaiting: awaiting.iter().map(awaited).collect::<Result<_>>()?,
+        awaiting: awaiting(db, namespace).await?,
     })
+}
+
+pub(super) async fn awaiting(db: &Db, namespace: Option<&str>) -> Result<Vec<Awaited>> {
+    let sql = include_str!("backlog_awaiting.sql");
+    let rows = db.all(|| sqlx::query(sql).bind(namespace).bind(AWAITING_MAX as i64)).await?;
+    rows.iter().map(awaited).collect()
 }
 
 fn queue(row: &PgRow) -> Result<QueueDepth> {

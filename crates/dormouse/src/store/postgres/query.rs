@@ -2,10 +2,12 @@
 
 use sqlx::postgres::PgRow;
 
+use super::backlog::awaiting;
 use super::claim::signals;
 use super::db::{Db, Statement};
 use super::deliver::address;
 use super::types::{Columns, Moment};
+use crate::store::access::counted;
 use crate::store::{Count, Filter, Namespaces, Page, QueueView, Situation, Stats, WorkerView};
 use crate::{Event, EventKind, InboxSignal, Instance, InstanceId, Process, Result, Status, Target, WorkerId};
 
@@ -114,7 +116,6 @@ pub(super) async fn situation(db: &Db, namespace: &str, target: &Target) -> Resu
 
 pub(super) async fn stats(db: &Db) -> Result<Stats> {
     let instances = db.all(|| sqlx::query(include_str!("stats.sql"))).await?;
-    let awaiting = db.all(|| sqlx::query(include_str!("stats_awaiting.sql"))).await?;
     let paused = "select namespace, queue from dormouse.paused_queues order by namespace, queue";
     let paused = db.all(|| sqlx::query(paused)).await?;
     let next = "select min(wake_at) as next from dormouse.instances where wake_at is not null";
@@ -124,10 +125,7 @@ pub(super) async fn stats(db: &Db) -> Result<Stats> {
     };
     Ok(Stats {
         instances: instances.iter().map(count).collect::<Result<_>>()?,
-        awaiting: awaiting
-            .iter()
-            .map(|row| Ok((row.value("awaits")?, row.number("count")?)))
-            .collect::<Result<_>>()?,
+        awaiting: counted(awaiting(db, None).await?),
         paused_queues: paused.iter().map(queue).collect::<Result<_>>()?,
         workers: workers(db).await?,
         next_wake_at: next.moment_or_none("next")?,

@@ -65,7 +65,7 @@ fn mark_oldest(conn: &Connection, queues: &mut [QueueDepth]) -> Result<()> {
     Ok(())
 }
 
-fn awaiting(conn: &Connection, namespace: Option<&str>) -> Result<Vec<Awaited>> {
+pub(super) fn awaiting(conn: &Connection, namespace: Option<&str>) -> Result<Vec<Awaited>> {
     let mut next = conn.prepare_cached(include_str!("backlog_names.sql"))?;
     let mut count = conn.prepare_cached(include_str!("backlog_awaiting.sql"))?;
     let mut since = conn.prepare_cached("select changed_at from instances where id = ?1")?;

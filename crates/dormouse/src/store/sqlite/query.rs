@@ -3,8 +3,10 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow, named_params};
 
+use super::backlog::awaiting;
 use super::row::{names, status, wake};
 use super::tx::{resolve, timestamp};
+use crate::store::access::counted;
 use crate::store::{Count, Filter, Namespaces, Page, QueueView, Situation, Stats, WorkerView};
 use crate::{
     Error, Event, EventKind, InboxSignal, Instance, InstanceId, Json, Process, Result, SignalId, Status,
@@ -137,10 +139,6 @@ pub(super) fn stats(conn: &Connection) -> Result<Stats> {
             })
         })?
         .collect::<rusqlite::Result<_>>()?;
-    let awaiting = conn
-        .prepare_cached(include_str!("stats_awaiting.sql"))?
-        .query_map([], |row| Ok((names(row.get_ref(0)?.as_str_or_null()?), row.get(1)?)))?
-        .collect::<rusqlite::Result<_>>()?;
     let paused_queues = conn
         .prepare_cached("select namespace, queue from paused_queues order by namespace, queue")?
         .query_map([], |row| Ok(QueueView { namespace: row.get(0)?, name: row.get(1)?, paused: true }))?
@@ -149,7 +147,7 @@ pub(super) fn stats(conn: &Connection) -> Result<Stats> {
         conn.prepare_cached(include_str!("due_next.sql"))?.query_row([], |row| row.get(0))?;
     Ok(Stats {
         instances,
-        awaiting,
+        awaiting: counted(awaiting(conn, None)?),
         paused_queues,
         workers: workers(conn)?,
         next_wake_at: next.map(timestamp),
