@@ -52,7 +52,7 @@ pub use crate::transport::{Sending, Sent, Transport};
 pub use crate::transport::{Targets, Webhook};
 pub use crate::unit::{
     Answers, Ask, Dispatch, INTERACTION_API, Interaction, InteractionId, InteractionStatus, OnFailure, Shape,
-    Unit, UnitId, UnitStatus, UnitView, Verdict, VerdictStream,
+    Takes, Unit, UnitId, UnitStatus, UnitView, Verdict, VerdictStream,
 };
 
 /// Everything a machine's file usually needs.

@@ -17,7 +17,7 @@ pub use self::job::{Job, JobMachine, JobState};
 pub use self::registry::Registry;
 pub(crate) use self::steps::{decode_at, encode_at};
 pub(crate) use self::typed::Typed;
-use crate::{Accepts, At, BoxError, Context, History, Outcome, Retry, Transition};
+use crate::{Accepts, At, BoxError, Context, History, Outcome, Retry, Takes, Transition};
 
 /// What a step returns.
 pub type StepResult<M> = Result<Outcome<M>, BoxError>;
@@ -90,6 +90,11 @@ pub trait Machine: Sized + Send + Sync + 'static {
     /// How the default [`Machine::handle`] retries; never, unless said otherwise.
     fn retry(&self) -> Retry {
         Retry::never()
+    }
+
+    /// The outputs of units that are checked before they are admitted, by the step that reads them.
+    fn takes() -> Vec<Takes> {
+        Vec::new()
     }
 
     /// The signals whose payloads are checked before they are stored.
@@ -171,6 +176,10 @@ pub trait DynMachine: Send + Sync + 'static {
     /// Whether its transitions are recorded; `None` is the engine's choice.
     fn history(&self) -> Option<History> {
         None
+    }
+    /// The outputs of units it checks.
+    fn takes(&self) -> Vec<Takes> {
+        Vec::new()
     }
     /// The signals it checks.
     fn accepts(&self) -> Vec<Accepts> {

@@ -9,7 +9,7 @@ use dormouse::{Engine, Interaction, Sending, Sent, Transport, Verdict};
 
 const ITEMS: u64 = 100_000;
 /// What it may take beside what the process had before, however many items there are.
-const GROWTH_MIB_MAX: u64 = 400;
+const GROWTH_MIB_MAX: u64 = 200;
 
 struct Sum;
 

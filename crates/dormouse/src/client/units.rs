@@ -52,12 +52,23 @@ impl Client {
 
     /// Answers many interactions at once, and says for each what became of it.
     pub async fn complete_many(&self, batch: Vec<Completion>) -> Result<Vec<Completed>> {
-        for completion in &batch {
+        let mut malformed = Vec::new();
+        for (place, completion) in batch.iter().enumerate() {
             if let Ok(output) = &completion.result {
                 self.limits.check_document("output", output)?;
+                if self.is_malformed(completion, output).await? {
+                    malformed.push(place);
+                }
             }
         }
-        Ok(self.applied(self.store.complete(batch).await?))
+        let taken = batch.into_iter().enumerate().filter(|(place, _)| !malformed.contains(place));
+        let taken = taken.map(|(_, completion)| completion).collect();
+        let mut completed = self.applied(self.store.complete(taken).await?);
+        // From the first on, so that each is put where it was.
+        for place in malformed {
+            completed.insert(place, Completed::Refused(Refusal::Malformed));
+        }
+        Ok(completed)
     }
 
     /// A completion in this client's namespace, for [`Client::complete_many`].
@@ -77,9 +88,9 @@ impl Client {
         self.store.assign(self.namespace.to_string(), id, assignee.to_owned(), lease).await
     }
 
-    /// One interaction.
-    pub async fn interaction(&self, id: InteractionId) -> Result<Option<Interaction>> {
-        self.store.interaction(self.namespace.to_string(), id).await
+    /// One interaction, by its id or its correlation id.
+    pub async fn interaction(&self, which: impl Into<Which>) -> Result<Option<Interaction>> {
+        self.store.interaction(self.namespace.to_string(), which.into()).await
     }
 
     /// Interactions, oldest first, a page at a time. Unless the filter names a namespace, in this client's.
@@ -100,6 +111,17 @@ impl Client {
     /// The unit that an instance is parked on, or was until it progressed: how far it is.
     pub async fn unit(&self, instance: InstanceId) -> Result<Option<UnitView>> {
         self.store.unit(instance).await
+    }
+
+    /// Whether the machine that asked declares another output, and would be woken by one that it cannot read.
+    async fn is_malformed(&self, completion: &Completion, output: &Json) -> Result<bool> {
+        if !self.registry.might_refuse_output(output) {
+            return Ok(false);
+        }
+        let asked = self.store.interaction(completion.namespace.clone(), completion.to.clone()).await?;
+        Ok(asked.is_some_and(|asked| {
+            asked.status.is_open() && self.registry.refuses_output(&asked.machine, &asked.step, output)
+        }))
     }
 
     async fn answer(&self, completion: Completion) -> Result<Completed> {

@@ -80,6 +80,18 @@ impl Registry {
         self.machines().any(|machine| machine.accepts().iter().any(refuses))
     }
 
+    /// Whether any machine would refuse this output; only then does it matter whose it is.
+    pub(crate) fn might_refuse_output(&self, output: &Json) -> bool {
+        self.machines().any(|machine| machine.takes().iter().any(|takes| (takes.check)(output).is_err()))
+    }
+
+    /// Whether the newest version of a machine declares another output for what a step reads.
+    pub(crate) fn refuses_output(&self, machine: &str, step: &str, output: &Json) -> bool {
+        let newest = self.by_name.get(machine).and_then(|versions| versions.values().next_back());
+        let declared = newest.map(|machine| machine.takes()).unwrap_or_default();
+        declared.iter().any(|takes| takes.step == step && (takes.check)(output).is_err())
+    }
+
     /// Refuses an instance that brings a signal its own machine refuses.
     pub(crate) fn check_signals(&self, new: &NewInstance) -> Result<()> {
         let check =

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::steps::{decode_at, steps_of};
 use super::{DynMachine, Fault, Machine, Running, StepError};
-use crate::{Accepts, At, BoxError, Context, Error, History, Result};
+use crate::{Accepts, At, BoxError, Context, Error, History, Result, Takes};
 
 pub(crate) struct Typed<M> {
     machine: M,
@@ -47,6 +47,10 @@ impl<M: Machine> DynMachine for Typed<M> {
 
     fn accepts(&self) -> Vec<Accepts> {
         M::accepts()
+    }
+
+    fn takes(&self) -> Vec<Takes> {
+        M::takes()
     }
 
     fn step_timeout(&self) -> Option<Duration> {

@@ -46,8 +46,8 @@ pub trait UnitStore: Send + Sync + 'static {
     /// Up to `items_max` interactions of a unit from `from_item` on, in item order.
     fn items(&self, unit: UnitId, from_item: u32, items_max: usize) -> Reply<'_, Vec<Interaction>>;
 
-    /// One interaction.
-    fn interaction(&self, namespace: String, id: InteractionId) -> Reply<'_, Option<Interaction>>;
+    /// One interaction; of several with one correlation id, an open one before others, and the newest.
+    fn interaction(&self, namespace: String, which: Which) -> Reply<'_, Option<Interaction>>;
 
     /// Interactions, oldest first. Items that wait for a place in flight are not among them.
     fn interactions(&self, filter: InteractionFilter) -> Reply<'_, Vec<Interaction>>;

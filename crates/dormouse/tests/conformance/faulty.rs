@@ -12,7 +12,7 @@ use dormouse::store::{
     About, Admission, Answer, ApiKey, Assigned, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim,
     Claimed, Collect, Collected, Commit, Completed, Completion, Delivery, Due, Effects, Filter,
     InteractionCount, InteractionFilter, Lease, Namespaces, NewApiKey, NewAudit, NewWorker, Outbox, Page,
-    Receipt, Repeatable, Reply, Rider, SendReport, Situation, Stats, Store, UnitStore, Written,
+    Receipt, Repeatable, Reply, Rider, SendReport, Situation, Stats, Store, UnitStore, Which, Written,
 };
 use dormouse::{
     At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, Interaction,
@@ -173,7 +173,7 @@ impl UnitStore for Faulty {
         assign(namespace: String, id: InteractionId, assignee: String, lease: Duration) -> Assigned;
         unit(instance: InstanceId) -> Option<UnitView>;
         items(unit: UnitId, from_item: u32, items_max: usize) -> Vec<Interaction>;
-        interaction(namespace: String, id: InteractionId) -> Option<Interaction>;
+        interaction(namespace: String, which: Which) -> Option<Interaction>;
         interactions(filter: InteractionFilter) -> Vec<Interaction>;
         count_interactions(filter: InteractionFilter) -> Vec<InteractionCount>;
     }

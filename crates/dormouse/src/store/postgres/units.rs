@@ -62,8 +62,8 @@ impl UnitStore for PostgresStore {
         Box::pin(query::items(&self.db, unit, from_item, items_max))
     }
 
-    fn interaction(&self, namespace: String, id: InteractionId) -> Reply<'_, Option<Interaction>> {
-        Box::pin(async move { query::interaction_in(&self.db, &namespace, id).await })
+    fn interaction(&self, namespace: String, which: Which) -> Reply<'_, Option<Interaction>> {
+        Box::pin(async move { query::interaction_in(&self.db, &namespace, &which).await })
     }
 
     fn interactions(&self, filter: InteractionFilter) -> Reply<'_, Vec<Interaction>> {

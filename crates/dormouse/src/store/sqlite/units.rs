@@ -16,7 +16,7 @@ pub(super) use self::resolve::{cancel_unit, fire, has_unit, let_go_unit};
 use super::SqliteStore;
 use crate::store::{
     Assigned, Completed, Completion, InteractionCount, InteractionFilter, Namespaces, Outbox, Reply,
-    SendReport, UnitStore, Written,
+    SendReport, UnitStore, Which, Written,
 };
 use crate::{InstanceId, Interaction, InteractionId, UnitId, UnitView};
 
@@ -57,8 +57,8 @@ impl UnitStore for SqliteStore {
         self.read(move |conn| query::items(conn, unit, from_item, items_max))
     }
 
-    fn interaction(&self, namespace: String, id: InteractionId) -> Reply<'_, Option<Interaction>> {
-        self.read(move |conn| query::interaction(conn, &namespace, id))
+    fn interaction(&self, namespace: String, which: Which) -> Reply<'_, Option<Interaction>> {
+        self.read(move |conn| query::interaction(conn, &namespace, &which))
     }
 
     fn interactions(&self, filter: InteractionFilter) -> Reply<'_, Vec<Interaction>> {

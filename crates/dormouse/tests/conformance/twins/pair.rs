@@ -276,7 +276,7 @@ impl Pair {
     /// An interaction, of whatever namespace.
     async fn item(&self, id: InteractionId) -> Option<Interaction> {
         for namespace in ["default", "other"] {
-            let found = self.left.store.interaction(namespace.to_owned(), id).await.expect("a read");
+            let found = self.left.store.interaction(namespace.to_owned(), id.into()).await.expect("a read");
             if found.is_some() {
                 return found;
             }

@@ -75,7 +75,7 @@ async fn another_namespaces_interaction_is_refused(kit: Kit) {
     let item = items(&kit, id).await.remove(0).id;
     let foreign = Completion { namespace: "other".to_owned(), ..completion(item, 1) };
     assert_eq!(answer(&kit, foreign).await, Completed::Refused(Refusal::OtherNamespace));
-    assert_eq!(kit.store.interaction("other".to_owned(), item).await.expect("a read"), None);
+    assert_eq!(kit.store.interaction("other".to_owned(), item.into()).await.expect("a read"), None);
     assert_eq!(kit.status(id).await, Status::AwaitingCompletion);
 }
 
@@ -91,6 +91,8 @@ async fn an_answer_may_name_its_correlation_id(kit: Kit) {
     let worker = kit.worker("w").await;
     let id = parked(&kit, worker, correlated("order-7")).await;
     let named = || completion(Which::Correlation("order-7".to_owned()), 1);
+    let found = kit.store.interaction("default".to_owned(), Which::Correlation("order-7".to_owned())).await;
+    assert_eq!(found.expect("a read").map(|found| found.instance), Some(id));
     let foreign = Completion { namespace: "other".to_owned(), ..named() };
     assert_eq!(answer(&kit, foreign).await, Completed::Refused(Refusal::Unknown));
     assert_eq!(answer(&kit, named()).await, Completed::Admitted { woke: true });

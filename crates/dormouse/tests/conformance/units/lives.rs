@@ -1,8 +1,9 @@
 //! Units and what happens to their instances: cancel, retry, pause, fork, collect, rivals.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse::store::{Cancel, Completed, Refusal};
+use dormouse::store::{Cancel, Completed, Refusal, SendOutcome, SendReport};
 use dormouse::{Dispatch, EventKind, KeyScope, Status, Transition, UnitStatus, Wake};
 
 use super::kit::*;
@@ -19,6 +20,7 @@ suite![
     an_instance_that_may_not_park_lets_its_unit_go,
     an_instance_explains_that_it_waits_for_answers,
     answers_wake_an_instance_in_its_lane,
+    answers_deadlines_sends_and_cancels_at_once_close_each_unit_once,
 ];
 
 async fn cancelling_an_instance_cancels_its_unit(kit: Kit) {
@@ -143,4 +145,80 @@ async fn answers_wake_an_instance_in_its_lane(kit: Kit) {
     assert!(kit.get(first).await.lane_blocked);
     kit.commit(worker, commit(&held, done())).await;
     assert_eq!(kit.claim_one(worker).await.id, first);
+}
+
+async fn answers_deadlines_sends_and_cancels_at_once_close_each_unit_once(kit: Kit) {
+    const INSTANCES: usize = 12;
+    let worker = kit.worker("w").await;
+    let minute = Duration::from_secs(60);
+    let mut parked_ones = Vec::new();
+    for n in 0..INSTANCES {
+        let dispatch = Dispatch {
+            transport: "bank".to_owned(),
+            in_flight: Some(3),
+            item_timeout: (n % 3 == 0).then_some(minute),
+            timeout: (n % 3 == 1).then_some(minute.into()),
+            ..each(&["a", "b", "c", "d"])
+        };
+        parked_ones.push(parked(&kit, worker, dispatch).await);
+    }
+    kit.advance(minute);
+    let kit = Arc::new(kit);
+    let mut tasks = tokio::task::JoinSet::new();
+    for from in 0..4 {
+        let (kit, ids) = (kit.clone(), parked_ones.clone());
+        // Each in another order, in batches that meet.
+        tasks.spawn(async move {
+            for round in 0..6 {
+                let mut batch = Vec::new();
+                for turn in 0..ids.len() {
+                    let id = ids[(turn * (2 * from + 1) + round) % ids.len()];
+                    let Some(unit) = kit.store.unit(id).await.expect("a read") else { continue };
+                    let items = kit.store.items(unit.id, 0, 10).await.expect("a read");
+                    batch.extend(items.iter().map(|item| completion(item.id, item.item)));
+                }
+                kit.store.complete(batch).await.expect("answers");
+            }
+        });
+    }
+    let (clock, sender, canceller) = (kit.clone(), kit.clone(), kit.clone());
+    tasks.spawn(async move {
+        for _ in 0..20 {
+            clock.store.due(3).await.expect("a sweep");
+        }
+    });
+    tasks.spawn(async move {
+        for _ in 0..20 {
+            let namespaces = dormouse::store::Namespaces::All;
+            let taken =
+                sender.store.outbox("bank".to_owned(), namespaces, 5, Duration::ZERO).await.expect("a take");
+            let sent = taken.taken.iter().map(|taken| SendReport {
+                id: taken.id,
+                sends: taken.sends,
+                outcome: SendOutcome::Sent,
+            });
+            sender.store.sent(sent.collect()).await.expect("a report");
+        }
+    });
+    let cancelled = parked_ones.clone();
+    tasks.spawn(async move {
+        for id in cancelled.iter().step_by(4) {
+            canceller.client().cancel(*id).await.expect("a cancel");
+        }
+    });
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no task fails");
+    }
+    for id in parked_ones {
+        let closings = [
+            EventKind::UnitCompleted,
+            EventKind::UnitTimedOut,
+            EventKind::UnitFailed,
+            EventKind::UnitCancelled,
+        ];
+        let story = kit.story(id).await;
+        assert_eq!(story.iter().filter(|kind| closings.contains(kind)).count(), 1, "{story:?}");
+        assert_ne!(unit(&kit, id).await.status, UnitStatus::Open);
+        assert!(items(&kit, id).await.iter().all(|item| !item.status.is_open()));
+    }
 }

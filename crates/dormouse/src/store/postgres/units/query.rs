@@ -5,7 +5,7 @@ use sqlx::postgres::PgRow;
 
 use super::super::db::{Db, Statement};
 use super::super::types::{Columns, Moment};
-use crate::store::{InteractionCount, InteractionFilter};
+use crate::store::{InteractionCount, InteractionFilter, Which};
 use crate::{
     InstanceId, Interaction, InteractionId, InteractionStatus, Json, OnFailure, Result, Shape, UnitId,
     UnitStatus, UnitView,
@@ -28,14 +28,15 @@ pub(super) async fn items(
     rows.iter().map(interaction).collect()
 }
 
-pub(super) async fn interaction_in(
-    db: &Db,
-    namespace: &str,
-    id: InteractionId,
-) -> Result<Option<Interaction>> {
-    let rows = db.all(|| sqlx::query(include_str!("../interaction_get.sql")).bind(id.0)).await?;
-    let found = rows.first().map(interaction).transpose()?;
-    Ok(found.filter(|found| found.namespace == namespace))
+pub(super) async fn interaction_in(db: &Db, namespace: &str, which: &Which) -> Result<Option<Interaction>> {
+    let (id, correlation_id) = match which {
+        Which::Id(id) => (Some(id.0), None),
+        Which::Correlation(id) if id.contains('\0') => return Ok(None),
+        Which::Correlation(id) => (None, Some(id)),
+    };
+    let sql = include_str!("../interaction_get.sql");
+    let rows = db.all(|| sqlx::query(sql).bind(namespace).bind(id).bind(correlation_id)).await?;
+    rows.first().map(interaction).transpose()
 }
 
 /// The statement that walks the least for a filter, perhaps inside another.

@@ -6,7 +6,7 @@ use rusqlite::OptionalExtension;
 use serde_json::value::RawValue;
 
 use super::super::tx::Tx;
-use super::query::{interaction_row, read};
+use super::query::{by_correlation, interaction_row, read};
 use super::resolve::{OpenUnit, Resolution};
 use crate::clock::later;
 use crate::limits::storable;
@@ -55,9 +55,10 @@ pub(super) fn complete(tx: &mut Tx<'_>, completion: &Completion) -> Result<Compl
 fn find(tx: &Tx<'_>, completion: &Completion) -> Result<Result<Interaction, Refusal>> {
     let id = match &completion.to {
         Which::Id(id) => *id,
-        Which::Correlation(correlation) => match by_correlation(tx, &completion.namespace, correlation)? {
-            Ok(id) => id,
-            Err(refusal) => return Ok(Err(refusal)),
+        Which::Correlation(id) => match by_correlation(tx.conn(), &completion.namespace, id)?[..] {
+            [] => return Ok(Err(Refusal::Unknown)),
+            [(_, true), (_, true)] => return Ok(Err(Refusal::Ambiguous)),
+            [(id, _), ..] => id,
         },
     };
     // One that has no place in flight was never asked.
@@ -67,19 +68,6 @@ fn find(tx: &Tx<'_>, completion: &Completion) -> Result<Result<Interaction, Refu
     };
     let own = interaction.namespace == completion.namespace;
     Ok(if own { Ok(interaction) } else { Err(Refusal::OtherNamespace) })
-}
-
-/// The open interaction with a correlation id; if there is none, the newest that had it.
-fn by_correlation(tx: &Tx<'_>, namespace: &str, correlation: &str) -> Result<Result<InteractionId, Refusal>> {
-    let found: Vec<(i64, bool)> = tx
-        .sql(include_str!("../interaction_by_correlation.sql"))?
-        .query_map((namespace, correlation), |row| Ok((row.get(0)?, row.get(1)?)))?
-        .collect::<rusqlite::Result<_>>()?;
-    Ok(match found[..] {
-        [] => Err(Refusal::Unknown),
-        [(_, true), (_, true)] => Err(Refusal::Ambiguous),
-        [(id, _), ..] => Ok(InteractionId(id)),
-    })
 }
 
 /// Whether a token was made for this interaction, and for a send that has been.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
 
 use super::super::tx::timestamp;
-use crate::store::{InteractionCount, InteractionFilter};
+use crate::store::{InteractionCount, InteractionFilter, Which};
 use crate::{
     InstanceId, Interaction, InteractionId, InteractionStatus, Json, OnFailure, Result, Shape, UnitId,
     UnitStatus, UnitView,
@@ -51,12 +51,25 @@ pub(super) fn read(conn: &Connection, id: InteractionId) -> Result<Option<Intera
     Ok(sql.query_row([id.0], interaction_row).optional()?)
 }
 
-pub(super) fn interaction(
+pub(super) fn interaction(conn: &Connection, namespace: &str, which: &Which) -> Result<Option<Interaction>> {
+    let id = match which {
+        Which::Id(id) => Some(*id),
+        Which::Correlation(id) => by_correlation(conn, namespace, id)?.first().map(|(id, _)| *id),
+    };
+    let found = id.map(|id| read(conn, id)).transpose()?.flatten();
+    Ok(found.filter(|found| found.namespace == namespace))
+}
+
+/// Up to two interactions with a correlation id, and whether they are open: those that are come first, then the newest.
+pub(super) fn by_correlation(
     conn: &Connection,
     namespace: &str,
-    id: InteractionId,
-) -> Result<Option<Interaction>> {
-    Ok(read(conn, id)?.filter(|found| found.namespace == namespace))
+    correlation_id: &str,
+) -> Result<Vec<(InteractionId, bool)>> {
+    let mut sql = conn.prepare_cached(include_str!("../interaction_by_correlation.sql"))?;
+    let found =
+        sql.query_map((namespace, correlation_id), |row| Ok((InteractionId(row.get(0)?), row.get(1)?)))?;
+    Ok(found.collect::<rusqlite::Result<_>>()?)
 }
 
 /// The statement that walks the least for a filter, perhaps inside another.
