@@ -21,8 +21,8 @@ pub struct Migrate {
 
 pub(super) async fn migrate(globals: &Globals, output: Output, args: Migrate) -> Result<ExitCode, Failure> {
     match args {
-        Migrate { sql: true, .. } => print!("{}", schema_script()),
-        Migrate { roles: true, .. } => print!("{}", roles_script()),
+        Migrate { sql: true, .. } => line(schema_script().trim_end()),
+        Migrate { roles: true, .. } => line(roles_script().trim_end()),
         Migrate { .. } => tell(globals, output, bring_up_to_date(globals).await?),
     }
     Ok(ExitCode::SUCCESS)
