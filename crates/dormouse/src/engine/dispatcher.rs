@@ -9,9 +9,11 @@ use tokio::time::Instant;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::{FAULT_PAUSE, Shared};
-use crate::store::{Completion, Outbox, SendOutcome, SendReport, Which, Written, outbox_queue};
+use crate::store::{
+    Completed, Completion, Outbox, Refusal, SendOutcome, SendReport, Which, Written, outbox_queue,
+};
 use crate::transport::NamedTransport;
-use crate::{Interaction, Sending, Sent, When};
+use crate::{Interaction, Json, Sending, Sent, When};
 
 /// Requests taken in one go, however many places are free.
 const TAKE_ROWS_MAX: usize = 256;
@@ -92,7 +94,7 @@ struct Send {
     interaction: Interaction,
     /// The store's time when it was handed out.
     now: Timestamp,
-    reports: mpsc::Sender<(SendReport, oneshot::Sender<()>)>,
+    reports: mpsc::Sender<(Report, oneshot::Sender<()>)>,
 }
 
 fn spawn(
@@ -116,9 +118,12 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
     let sent = hand_over(named, interaction.clone()).await;
     let outcome = match sent {
         Sent::Accepted => SendOutcome::Sent,
-        Sent::Answered(output) => match answer(shared, &interaction, output).await {
-            Ok(()) => return count(named, "answered"),
-            Err(error) => SendOutcome::Retry { after: named.sending.delay(sends), error: error.to_string() },
+        Sent::Answered(output) => match refusal(shared, &interaction, &output) {
+            None => {
+                count(named, "answered");
+                return tell(&reports, Report::Answered(completion(&interaction, output), sends)).await;
+            }
+            Some(reason) => SendOutcome::Rejected(reason),
         },
         Sent::Rejected(reason) => SendOutcome::Rejected(reason),
         Sent::Retry { reason, after } => again(&named.sending, &interaction, now, reason, after),
@@ -130,8 +135,13 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
     };
     count(named, word);
     tracing::debug!(transport = named.name, %id, sends, outcome = word, "handed over");
+    tell(&reports, Report::Sent(SendReport { id, sends, outcome })).await;
+}
+
+/// Has it written down, and waits for that.
+async fn tell(reports: &mpsc::Sender<(Report, oneshot::Sender<()>)>, report: Report) {
     let (written, is_written) = oneshot::channel();
-    if reports.send((SendReport { id, sends, outcome }, written)).await.is_ok() {
+    if reports.send((report, written)).await.is_ok() {
         let _ = is_written.await;
     }
 }
@@ -167,30 +177,57 @@ fn again(
     SendOutcome::Retry { after: delay, error: reason }
 }
 
-/// Admits an answer that came with the acceptance.
-async fn answer(shared: &Shared, interaction: &Interaction, output: crate::Json) -> crate::Result<()> {
-    shared.config.limits.check_document("output", &output)?;
-    let completion = Completion {
+/// Why an answer that came with the acceptance cannot be taken.
+fn refusal(shared: &Shared, interaction: &Interaction, output: &Json) -> Option<String> {
+    if let Err(error) = shared.config.limits.check_document("output", output) {
+        return Some(error.to_string());
+    }
+    let malformed = shared.registry.refuses_output(&interaction.machine, &interaction.step, output);
+    malformed.then(|| Refusal::Malformed.told().to_owned())
+}
+
+fn completion(interaction: &Interaction, output: Json) -> Completion {
+    Completion {
         namespace: interaction.namespace.clone(),
         to: Which::Id(interaction.id),
         result: Ok(output),
         assignee: interaction.assignee.clone(),
         proof: None,
-    };
-    let Written { value, effects } = shared.store.complete(vec![completion]).await?;
-    shared.store.poke(&effects);
-    tracing::debug!(id = %interaction.id, answer = ?value, "answered with its acceptance");
-    Ok(())
+    }
+}
+
+/// What became of a send: it is told of, or it brought the answer.
+#[derive(Clone)]
+enum Report {
+    Sent(SendReport),
+    Answered(Completion, u32),
 }
 
 /// Writes down what became of sends, whatever has gathered at a time.
-async fn report(shared: Arc<Shared>, mut told: mpsc::Receiver<(SendReport, oneshot::Sender<()>)>) {
+async fn report(shared: Arc<Shared>, mut told: mpsc::Receiver<(Report, oneshot::Sender<()>)>) {
     let mut gathered = Vec::with_capacity(REPORTS_MAX);
     while told.recv_many(&mut gathered, REPORTS_MAX).await > 0 {
-        let reports: Vec<_> = gathered.iter().map(|(report, _)| report.clone()).collect();
-        loop {
-            match shared.store.sent(reports.clone()).await {
-                Ok(Written { effects, .. }) => break shared.store.poke(&effects),
+        let (mut sent, mut answered) = (Vec::new(), Vec::new());
+        for (report, _) in &gathered {
+            match report.clone() {
+                Report::Sent(report) => sent.push(report),
+                Report::Answered(completion, sends) => answered.push((completion, sends)),
+            }
+        }
+        if !answered.is_empty() {
+            sent.extend(admit(&shared, &answered).await);
+        }
+        while !sent.is_empty() {
+            match shared.store.sent(sent.clone()).await {
+                Ok(Written { effects, .. }) => {
+                    shared.store.poke(&effects);
+                    break;
+                }
+                // What is not told of is sent again when its lease is over.
+                Err(error) if !error.is_transient() => {
+                    tracing::error!(%error, "what was sent cannot be written down");
+                    break;
+                }
                 Err(error) => tracing::warn!(%error, "could not write down what was sent"),
             }
             tokio::time::sleep(FAULT_PAUSE).await;
@@ -198,6 +235,35 @@ async fn report(shared: Arc<Shared>, mut told: mpsc::Receiver<(SendReport, onesh
         // Dropping the other halves tells the senders.
         gathered.clear();
     }
+}
+
+/// Admits answers that came with their acceptance. What is no list though one was asked for fails its item.
+async fn admit(shared: &Shared, answered: &[(Completion, u32)]) -> Vec<SendReport> {
+    let batch: Vec<_> = answered.iter().map(|(completion, _)| completion.clone()).collect();
+    let completed = loop {
+        match shared.store.complete(batch.clone()).await {
+            Ok(Written { value, effects }) => {
+                shared.store.poke(&effects);
+                break value;
+            }
+            Err(error) if !error.is_transient() => {
+                tracing::error!(%error, "what was answered cannot be written down");
+                break Vec::new();
+            }
+            Err(error) => tracing::warn!(%error, "could not write down what was answered"),
+        }
+        tokio::time::sleep(FAULT_PAUSE).await;
+    };
+    let rejected =
+        |((completion, sends), completed): (&(Completion, u32), Completed)| match (&completion.to, completed)
+        {
+            (Which::Id(id), Completed::Refused(refusal @ Refusal::NotAList)) => {
+                let outcome = SendOutcome::Rejected(refusal.told().to_owned());
+                Some(SendReport { id: *id, sends: *sends, outcome })
+            }
+            _ => None,
+        };
+    answered.iter().zip(completed).filter_map(rejected).collect()
 }
 
 fn count(named: &NamedTransport, outcome: &'static str) {

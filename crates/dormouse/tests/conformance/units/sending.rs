@@ -9,8 +9,8 @@ use std::time::Duration;
 use dormouse::prelude::*;
 use dormouse::store::{Completed, Refusal, Which};
 use dormouse::{
-    Dispatch, Engine, Error, Fault, Interaction, InteractionStatus, Json, Sending, Sent, Status, Takes,
-    Tokens, Transition, Transport, UnitStatus, Verdict,
+    Dispatch, Engine, Error, Fault, Interaction, InteractionStatus, Json, Sending, Sent, Shape, Status,
+    Takes, Tokens, Transition, Transport, UnitStatus, Verdict,
 };
 use tokio::sync::{Notify, watch};
 
@@ -21,6 +21,7 @@ use crate::slow::Slow;
 suite![
     what_is_asked_is_sent_and_the_answers_come_in_item_order,
     an_answer_that_comes_with_the_acceptance_is_the_answer,
+    an_answer_that_is_no_list_though_one_was_asked_for_fails_the_item,
     an_answer_that_comes_before_the_acceptance_is_the_answer,
     what_is_not_accepted_is_sent_again_with_the_same_key,
     what_is_never_accepted_is_given_up,
@@ -57,6 +58,16 @@ async fn an_answer_that_comes_with_the_acceptance_is_the_answer(kit: Kit) {
     let engine = serve(&kit, &bank, each(&["a", "b"])).await;
     let id = kit.insert(m()).await;
     assert_eq!(kit.until(id, Status::Done).await.output, json(r#"["completed","0","10"]"#));
+    engine.shutdown().await;
+}
+
+async fn an_answer_that_is_no_list_though_one_was_asked_for_fails_the_item(kit: Kit) {
+    let bank = Partner::new(|_| Sent::Answered(Json::from(serde_json::json!(7))));
+    let engine = serve(&kit, &bank, Dispatch { shape: Shape::OneToMany, ..one("a") }).await;
+    let id = kit.insert(m()).await;
+    let output = kit.until(id, Status::Done).await.output.expect("an output").to_string();
+    assert!(output.starts_with(r#"["failed","its unit asks for a list"#), "{output}");
+    assert_eq!(bank.log().len(), 1);
     engine.shutdown().await;
 }
 
