@@ -3,6 +3,7 @@
 mod admin;
 mod events;
 mod instances;
+mod interactions;
 mod look;
 mod operate;
 mod probes;
@@ -64,6 +65,26 @@ pub(crate) fn table() -> Vec<Route> {
             operate::fork,
         ),
         Route::get("/v1/waiting", "What is awaited, or who waits for a signal", look::waiting),
+        Route::get("/v1/interactions", "What waits for an answer, oldest first", interactions::list),
+        Route::get("/v1/interactions/{interaction}", "One interaction", interactions::get),
+        Route::post(
+            "/v1/interactions/{interaction}/claim",
+            "interaction.claim",
+            "Claim it for a while",
+            interactions::claim,
+        ),
+        Route::post(
+            "/v1/interactions/{interaction}/complete",
+            "interaction.complete",
+            "Answer it",
+            interactions::complete,
+        ),
+        Route::post(
+            "/v1/interactions/{interaction}/fail",
+            "interaction.fail",
+            "Answer it with a failure",
+            interactions::fail,
+        ),
         Route::get("/v1/machines", "Machines, where their instances are, and who runs them", look::machines),
         Route::get("/v1/queues", "Queues, their depths and brakes", look::queues),
         Route::post(

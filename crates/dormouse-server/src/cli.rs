@@ -8,6 +8,7 @@ mod conn;
 mod doctor;
 mod failure;
 mod instances;
+mod interactions;
 mod look;
 mod migrate;
 mod operate;
@@ -104,6 +105,9 @@ pub enum Command {
     Signal(signal::Signal),
     /// Show what is awaited, or who waits for a signal
     Waiting(look::Waiting),
+    /// List and answer what waits for an answer from outside
+    #[command(subcommand)]
+    Interactions(interactions::Interactions),
     /// Cancel instances
     Cancel(operate::Many),
     /// Run a failed or cancelled instance again
@@ -202,6 +206,7 @@ pub async fn run(
         Command::Explain(args) => instances::explain(&conn, output, &args).await?,
         Command::Signal(args) => signal::signal(&conn, output, args).await?,
         Command::Waiting(args) => look::waiting(&conn, output, args).await?,
+        Command::Interactions(command) => interactions::interactions(&conn, output, command).await?,
         Command::Cancel(args) => operate::cancel(&conn, output, args).await?,
         Command::Retry(args) => operate::retry(&conn, output, args).await?,
         Command::Pause(args) => operate::brake(&conn, output, args, "pause").await?,

@@ -9,6 +9,7 @@ pub(crate) enum List {
     History = 2,
     Inbox = 3,
     Audit = 4,
+    Interactions = 5,
 }
 
 pub(crate) fn encode(list: List, position: i64) -> String {

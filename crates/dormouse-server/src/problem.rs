@@ -3,6 +3,7 @@
 use axum::body::Body as ResponseBody;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use dormouse::Error;
+use dormouse::store::Refusal;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -72,6 +73,8 @@ causes! {
     KeyTaken => "key-taken", CONFLICT;
     /// The instance is in another status than this needs.
     WrongStatus => "wrong-status", CONFLICT;
+    /// The interaction is claimed by somebody else, closed, or not the only one meant.
+    CompletionRefused => "completion-refused", CONFLICT;
     /// A request with this Idempotency-Key is being done.
     UnderWay => "under-way", CONFLICT;
     /// The request or a document in it is too large.
@@ -86,6 +89,8 @@ causes! {
     InvalidState => "invalid-state", UNPROCESSABLE_ENTITY;
     /// The payload is not what the machine accepts for this signal.
     PayloadRefused => "payload-refused", UNPROCESSABLE_ENTITY;
+    /// The output is not what the step that asked takes.
+    OutputRefused => "output-refused", UNPROCESSABLE_ENTITY;
     /// A document or a text holds the character U+0000, which this database cannot store.
     HoldsNul => "holds-nul", UNPROCESSABLE_ENTITY;
     /// Something failed here.
@@ -170,6 +175,17 @@ impl From<Error> for Problem {
             Error::NoTarget(_) => problem(Cause::NoTarget),
             Error::PayloadRefused { .. } => problem(Cause::PayloadRefused),
             Error::NotFound(_) => problem(Cause::NotFound),
+            Error::CompletionRefused { refusal, .. } => {
+                let cause = match refusal {
+                    // Another namespace's is as unknown as one that never was.
+                    Refusal::Unknown | Refusal::OtherNamespace => {
+                        return Self::new(Cause::NotFound, "there is no such interaction");
+                    }
+                    Refusal::NotAList | Refusal::Malformed => Cause::OutputRefused,
+                    _ => Cause::CompletionRefused,
+                };
+                problem(cause).with("reason", refusal.as_str())
+            }
             Error::NoEvent { .. } => problem(Cause::NoEvent),
             Error::WrongStatus { status, .. } => {
                 problem(Cause::WrongStatus).with("instance_status", status.as_str())

@@ -53,7 +53,8 @@ impl Database {
 
     async fn serve(self, access: Access) -> Site {
         let builder = Engine::open(&self.url).await.expect("a new database opens");
-        let builder = builder.namespaces(Namespaces::All).machine(Shop).job(Double).queue("default", 8);
+        let builder =
+            builder.namespaces(Namespaces::All).machine(Shop).machine(Review).job(Double).queue("default", 8);
         let engine = builder.start().await.expect("the engine starts");
         let client = engine.client();
         let stopping = CancellationToken::new();
@@ -295,5 +296,27 @@ pub fn is_success(status: u16) -> bool {
 impl Site {
     pub fn clear_key(&mut self) {
         self.key = None;
+    }
+}
+
+/// Asks somebody, and is done with the answer.
+struct Review;
+
+#[derive(Serialize, Deserialize)]
+enum Reviewing {
+    Ask { what: String },
+    Answered {},
+}
+
+impl Machine for Review {
+    const NAME: &'static str = "review";
+    type State = Reviewing;
+    type Output = bool;
+
+    async fn step(&self, state: Reviewing, cx: &Context) -> StepResult<Self> {
+        Ok(match state {
+            Reviewing::Ask { what } => Outcome::dispatch(Unit::one(what), Reviewing::Answered {}),
+            Reviewing::Answered {} => Outcome::done(cx.unit::<bool>().await?.one()?),
+        })
     }
 }

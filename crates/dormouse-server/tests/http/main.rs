@@ -34,6 +34,7 @@ mod admin;
 mod events;
 mod input;
 mod instances;
+mod interactions;
 mod namespaces;
 mod overview;
 mod probes;

@@ -5,8 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::Filter;
-use dormouse::{Client, Delivered, Error, Event, EventKind, Instance, InstanceId, Job, Machine, Status};
+use dormouse::store::{Filter, InteractionFilter};
+use dormouse::{
+    Client, Delivered, Error, Event, EventKind, Instance, InstanceId, Interaction, InteractionId,
+    InteractionStatus, Job, Machine, Status,
+};
 
 use super::SOON;
 use super::database::Database;
@@ -18,6 +21,8 @@ pub struct Facts {
     pub inserted: BTreeMap<String, InstanceId>,
     signalled: BTreeMap<String, BTreeSet<String>>,
     runs: HashMap<InstanceId, Vec<Run>>,
+    /// The idempotency keys that came with each request.
+    asked: HashMap<InteractionId, BTreeSet<String>>,
 }
 
 impl Facts {
@@ -43,6 +48,9 @@ impl Facts {
                 self.signalled.entry(key).or_default().insert(dedup);
             }
             Fact::Ran(run) => self.runs.entry(run.id).or_default().push(run),
+            Fact::Asked(id, key) => {
+                self.asked.entry(id).or_default().insert(key);
+            }
         }
     }
 }
@@ -68,7 +76,10 @@ pub async fn audit(database: &Database, facts: &Mutex<Facts>) -> Found {
     check_counts(client, &rows).await;
     let histories = histories(client, &rows).await;
     let ledger = ledger(database).await;
+    let every = InteractionFilter { limit: 1_000_000, ..InteractionFilter::default() };
+    let interactions = client.interactions(every).await.expect("a read");
     let facts = facts.lock().expect("no panic");
+    check_interactions(&interactions, &facts.asked);
     let ids: BTreeMap<InstanceId, &Instance> = rows.iter().map(|row| (row.id, row)).collect();
     for (key, id) in &facts.inserted {
         assert_eq!(ids.get(id).and_then(|row| row.key.as_ref()), Some(key), "{key} was acknowledged");
@@ -169,6 +180,17 @@ async fn histories(client: &Client, rows: &[Instance]) -> Vec<Vec<Event>> {
     histories
 }
 
+/// Whatever was asked was sent at least once, always with one idempotency key, which is no other's; and answered.
+fn check_interactions(interactions: &[Interaction], asked: &HashMap<InteractionId, BTreeSet<String>>) {
+    for interaction in interactions {
+        assert_eq!(interaction.status, InteractionStatus::Completed, "{interaction:?}");
+        let one_key = BTreeSet::from([interaction.idempotency_key.clone()]);
+        assert_eq!(asked.get(&interaction.id), Some(&one_key), "{interaction:?}");
+    }
+    let keys: BTreeSet<_> = asked.values().flatten().collect();
+    assert_eq!(keys.len(), asked.len(), "no two requests have one key");
+}
+
 /// One terminal event, the last one; numbers without a gap; nothing held any more.
 pub fn check_history(row: &Instance, history: &[Event]) {
     let numbers: Vec<u64> = history.iter().map(|event| event.seq).collect();
@@ -186,8 +208,8 @@ fn check_runs(row: &Instance, history: &[Event], runs: &[Run]) {
         assert_eq!(stood_on, Some(run.step.as_str()), "{run:?} was told of a commit that is not there");
     }
     let is_outcome = |event: &&Event| {
-        use EventKind::{ChildrenSpawned, Done, SignalWaiting, StepCompleted, StepRetried};
-        [StepCompleted, StepRetried, SignalWaiting, ChildrenSpawned, Done].contains(&event.kind)
+        use EventKind::{ChildrenSpawned, Done, SignalWaiting, StepCompleted, StepRetried, UnitOpened};
+        [StepCompleted, StepRetried, SignalWaiting, ChildrenSpawned, UnitOpened, Done].contains(&event.kind)
     };
     for event in history.iter().filter(is_outcome) {
         let returned = runs.iter().any(|run| run.seq == event.seq - 1);

@@ -1,17 +1,22 @@
-//! What runs while things break: orders that wait for payments, chain steps, spawn children, sleep, and write a table of
-//! their own with their last commit; and jobs.
+//! What runs while things break: orders that wait for payments, chain steps, spawn children, sleep, ask a bank, and write
+//! a table of their own with their last commit; and jobs.
 //! Everything that the library acknowledged, and every run of a step, is told to whoever audits it later.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse::prelude::*;
-use dormouse::{EngineBuilder, InstanceId};
+use dormouse::{Client, EngineBuilder, InstanceId, Interaction, InteractionId, Sending, Sent, Transport};
 
 pub const PAID: Signal<String> = Signal::named("paid");
 pub const PAYMENTS: [&str; 3] = ["first", "second", "third"];
 pub const ITEMS: usize = 3;
+/// Whom orders ask, and how much.
+const BANK: &str = "bank";
+pub const ASKED: u64 = 3;
 /// An item whose step fails the first time.
 const SLIPPERY: u64 = 1;
 
@@ -24,6 +29,8 @@ pub enum Fact {
     Signalled(String, String),
     /// A step is about to return its outcome.
     Ran(Run),
+    /// The bank was asked, with this idempotency key.
+    Asked(InteractionId, String),
 }
 
 /// One run of a step.
@@ -46,6 +53,7 @@ impl fmt::Display for Fact {
             Self::Inserted(key, id) => write!(f, "inserted {key} {id}"),
             Self::Signalled(key, dedup) => write!(f, "signalled {key} {dedup}"),
             Self::Ran(Run { id, seq, step, number }) => write!(f, "ran {id} {seq} {step} {number}"),
+            Self::Asked(id, key) => write!(f, "asked {id} {key}"),
         }
     }
 }
@@ -55,12 +63,13 @@ impl Fact {
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         // The test harness writes its own text in front of a child's first line.
-        let word = words.find(|word| ["inserted", "signalled", "ran"].contains(word))?;
+        let word = words.find(|word| ["inserted", "signalled", "ran", "asked"].contains(word))?;
         let first = words.next()?.to_owned();
         let second = words.next()?.to_owned();
         Some(match word {
             "inserted" => Self::Inserted(first, InstanceId(second.parse().ok()?)),
             "signalled" => Self::Signalled(first, second),
+            "asked" => Self::Asked(InteractionId(first.parse().ok()?), second),
             _ => Self::Ran(Run {
                 id: InstanceId(first.parse().ok()?),
                 seq: second.parse().ok()?,
@@ -88,6 +97,7 @@ pub enum Ordering {
     Check { payments: Vec<String> },
     Pick { payments: Vec<String> },
     Rest { payments: Vec<String> },
+    Ask { payments: Vec<String>, picked: Vec<u64> },
     End { payments: Vec<String>, picked: Vec<u64> },
 }
 
@@ -133,10 +143,17 @@ impl Machine for Order {
             Ordering::Rest { payments } => {
                 ran(&self.0, cx, "Rest");
                 let picked = cx.outputs::<u64>()?;
-                Outcome::sleep(Duration::from_millis(5), Ordering::End { payments, picked })
+                Outcome::sleep(Duration::from_millis(5), Ordering::Ask { payments, picked })
+            }
+            Ordering::Ask { payments, picked } => {
+                ran(&self.0, cx, "Ask");
+                let unit = Unit::each(0..ASKED).transport(BANK).in_flight(2);
+                Outcome::dispatch(unit, Ordering::End { payments, picked })
             }
             Ordering::End { payments, picked } => {
                 let run = ran(&self.0, cx, "End");
+                let answers = cx.unit::<u64>().await?.outputs();
+                assert_eq!(answers, (0..ASKED).collect::<Vec<_>>(), "the bank's answers to {}", cx.id());
                 let mut own = cx.transaction().await?;
                 let sold = sqlx::query("insert into ledger (sale, run) values ($1, $2)");
                 sold.bind(cx.id().0).bind(run as i64).execute(&mut *own).await?;
@@ -170,6 +187,39 @@ impl Job for Picking {
     }
 }
 
+/// A partner that answers what it is asked: before it says that it accepts, or with that, and perhaps twice.
+struct Bank {
+    client: Client,
+    tell: Tell,
+}
+
+impl Transport for Bank {
+    fn send<'a>(&'a self, asked: &'a Interaction) -> Pin<Box<dyn Future<Output = Sent> + Send + 'a>> {
+        Box::pin(async move {
+            (self.tell)(Fact::Asked(asked.id, asked.idempotency_key.clone()));
+            let times = fastrand::usize(..3);
+            for _ in 0..times {
+                if let Err(error) = self.client.complete(asked.id, &asked.request).await {
+                    return Sent::Retry { reason: error.to_string(), after: None };
+                }
+            }
+            match times {
+                0 if fastrand::bool() => Sent::Retry { reason: "busy".to_owned(), after: None },
+                0 => Sent::Answered(asked.request.clone()),
+                _ => Sent::Accepted,
+            }
+        })
+    }
+}
+
 pub fn machines(engine: EngineBuilder, tell: &Tell) -> EngineBuilder {
-    engine.machine(Order(tell.clone())).job(Picking(tell.clone())).queue("default", 16)
+    let bank = Bank { client: engine.client(), tell: tell.clone() };
+    let sending = Sending {
+        timeout: Duration::from_secs(2),
+        backoff: Duration::from_millis(5),
+        backoff_cap: Duration::from_millis(100),
+        ..Sending::default()
+    };
+    let engine = engine.machine(Order(tell.clone())).job(Picking(tell.clone())).queue("default", 16);
+    engine.transport_with(BANK, bank, sending)
 }

@@ -1,0 +1,275 @@
+//! What waits for an answer from outside: look, claim, answer.
+
+use std::time::Duration;
+
+use dormouse::jiff::Timestamp;
+use dormouse::store::{Assigned, Completed, Completion, InteractionFilter, Which};
+use dormouse::{Error, InstanceId, Interaction, InteractionId, InteractionStatus, Json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::instances::limit;
+use crate::cursor::{self, List};
+use crate::problem::{Cause, Problem};
+use crate::route::{Answer, Call, Nothing};
+use crate::view::Page;
+
+/// Which interactions to list.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct InteractionsQuery {
+    status: Option<InteractionStatusWord>,
+    transport: Option<String>,
+    machine: Option<String>,
+    /// Whose answer this step will see.
+    step: Option<String>,
+    /// Asked by this instance.
+    instance: Option<i64>,
+    /// Claimed, at this moment, by this person or program.
+    assignee: Option<String>,
+    /// The `next` of the page before.
+    cursor: Option<String>,
+    /// At most this many (50 unless set, up to 500).
+    #[schemars(range(min = 1, max = 500))]
+    limit: Option<usize>,
+}
+
+/// Where an interaction is in its life.
+#[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "InteractionStatus")]
+enum InteractionStatusWord {
+    Pending,
+    Dispatched,
+    Completed,
+    TimedOut,
+    Failed,
+    Cancelled,
+}
+
+impl From<InteractionStatusWord> for InteractionStatus {
+    fn from(word: InteractionStatusWord) -> Self {
+        match word {
+            InteractionStatusWord::Pending => Self::Pending,
+            InteractionStatusWord::Dispatched => Self::Dispatched,
+            InteractionStatusWord::Completed => Self::Completed,
+            InteractionStatusWord::TimedOut => Self::TimedOut,
+            InteractionStatusWord::Failed => Self::Failed,
+            InteractionStatusWord::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+/// One request that an instance waits on.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Interaction")]
+pub(super) struct InteractionView {
+    id: i64,
+    /// The instance that asks.
+    instance: i64,
+    machine: String,
+    /// The step that will see the answer.
+    step: String,
+    /// Its place among the requests of its unit, from 0.
+    item: u32,
+    transport: String,
+    #[schemars(with = "InteractionStatusWord")]
+    status: InteractionStatus,
+    /// The id that its answer carries.
+    correlation_id: Option<String>,
+    /// How often it was handed to its transport.
+    sends: u32,
+    /// Since when it may be answered.
+    opened_at: Option<Timestamp>,
+    /// When it must be answered.
+    deadline: Option<Timestamp>,
+    resolved_at: Option<Timestamp>,
+    /// Who has claimed it, to answer it.
+    assignee: Option<String>,
+    assigned_until: Option<Timestamp>,
+    /// What is asked.
+    #[schemars(with = "serde_json::Value")]
+    request: Json,
+    /// What was answered.
+    #[schemars(with = "Option<serde_json::Value>")]
+    output: Option<Json>,
+    error: Option<String>,
+}
+
+impl From<Interaction> for InteractionView {
+    fn from(interaction: Interaction) -> Self {
+        Self {
+            id: interaction.id.0,
+            instance: interaction.instance.0,
+            machine: interaction.machine,
+            step: interaction.step,
+            item: interaction.item,
+            transport: interaction.transport,
+            status: interaction.status,
+            correlation_id: interaction.correlation_id,
+            sends: interaction.sends,
+            opened_at: interaction.opened_at,
+            deadline: interaction.deadline,
+            resolved_at: interaction.resolved_at,
+            assignee: interaction.assignee,
+            assigned_until: interaction.assigned_until,
+            request: interaction.request,
+            output: interaction.output,
+            error: interaction.error,
+        }
+    }
+}
+
+pub(super) async fn list(call: Call<InteractionsQuery>) -> Result<Answer<Page<InteractionView>>, Problem> {
+    let query = call.query;
+    let limit = limit(query.limit)?;
+    let after = query.cursor.map(|cursor| cursor::decode(List::Interactions, &cursor)).transpose()?;
+    let filter = InteractionFilter {
+        namespace: None,
+        status: query.status.map(Into::into),
+        transport: query.transport,
+        machine: query.machine,
+        step: query.step,
+        instance: query.instance.map(InstanceId),
+        assignee: query.assignee,
+        opened_before: None,
+        after: after.map(InteractionId),
+        // One more, to know whether there is another page.
+        limit: limit + 1,
+    };
+    let mut items = call.client.interactions(filter).await?;
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(|last| cursor::encode(List::Interactions, last.id.0));
+    Answer::ok(Page { items: items.into_iter().map(Into::into).collect(), next })
+}
+
+pub(super) async fn get(call: Call) -> Result<Answer<InteractionView>, Problem> {
+    let which = which(&call)?;
+    let found = call.client.interaction(which).await?;
+    Answer::ok(found.ok_or_else(unknown)?.into())
+}
+
+/// Who takes it, and for how long.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ClaimInteraction")]
+pub(super) struct ClaimBody {
+    #[schemars(length(min = 1, max = 255))]
+    assignee: String,
+    /// For this long; 0 gives it back.
+    #[schemars(range(max = 86400))]
+    seconds: u32,
+}
+
+/// Whose it is now.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ClaimedInteraction")]
+pub(super) struct ClaimedView {
+    assignee: String,
+    until: Timestamp,
+}
+
+pub(super) async fn claim(call: Call<Nothing, ClaimBody>) -> Result<Answer<ClaimedView>, Problem> {
+    let found = call.client.interaction(which(&call)?).await?.ok_or_else(unknown)?;
+    let ClaimBody { assignee, seconds } = call.body;
+    let lease = Duration::from_secs(seconds.min(86_400).into());
+    match call.client.claim_interaction(found.id, &assignee, lease).await? {
+        Assigned::Until(until) => Answer::ok(ClaimedView { assignee, until }),
+        Assigned::Taken { by, until } => {
+            let told = format!("{by} has claimed it until {until}");
+            Err(Problem::new(Cause::CompletionRefused, told).with("reason", "claimed"))
+        }
+        Assigned::NotOpen => {
+            Err(Problem::new(Cause::CompletionRefused, "it is not open any more").with("reason", "late"))
+        }
+    }
+}
+
+/// The answer.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "CompleteInteraction")]
+pub(super) struct CompleteBody {
+    #[serde(default = "Json::null")]
+    #[schemars(with = "serde_json::Value")]
+    output: Json,
+    /// Who answers, if it was claimed.
+    assignee: Option<String>,
+}
+
+/// Why there is no answer.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "FailInteraction")]
+pub(super) struct FailBody {
+    reason: String,
+    /// Who answers, if it was claimed.
+    assignee: Option<String>,
+}
+
+/// What became of an answer.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Completed")]
+pub(super) struct CompletedView {
+    completed: CompletedWord,
+    /// Whether it woke the instance.
+    woke: bool,
+    /// What was answered first, if this is a repeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "serde_json::Value")]
+    output: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum CompletedWord {
+    /// It is the answer.
+    Admitted,
+    /// It was answered before: nothing was changed.
+    Repeat,
+}
+
+pub(super) async fn complete(call: Call<Nothing, CompleteBody>) -> Result<Answer<CompletedView>, Problem> {
+    let to = which(&call)?;
+    let CompleteBody { output, assignee } = call.body;
+    answer(Completion { assignee, ..call.client.completion(to, Ok(output)) }, &call.client).await
+}
+
+pub(super) async fn fail(call: Call<Nothing, FailBody>) -> Result<Answer<CompletedView>, Problem> {
+    let to = which(&call)?;
+    let FailBody { reason, assignee } = call.body;
+    answer(Completion { assignee, ..call.client.completion(to, Err(reason)) }, &call.client).await
+}
+
+async fn answer(completion: Completion, client: &dormouse::Client) -> Result<Answer<CompletedView>, Problem> {
+    let to = completion.to.clone();
+    let completed = client.complete_many(vec![completion]).await?.pop().expect("one completion, one answer");
+    let view = |completed, woke, output, error| CompletedView { completed, woke, output, error };
+    Answer::ok(match completed {
+        Completed::Admitted { woke } => view(CompletedWord::Admitted, woke, None, None),
+        Completed::Repeat(Ok(output)) => view(CompletedWord::Repeat, false, Some(output), None),
+        Completed::Repeat(Err(error)) => view(CompletedWord::Repeat, false, None, Some(error)),
+        Completed::Refused(refusal) => return Err(Error::CompletionRefused { to, refusal }.into()),
+    })
+}
+
+/// The interaction that the path names: its id, or `correlation:` and its correlation id.
+fn which<Q, B>(call: &Call<Q, B>) -> Result<Which, Problem> {
+    let text = call.path("interaction");
+    if let Some(id) = text.strip_prefix("correlation:") {
+        return Ok(Which::Correlation(id.to_owned()));
+    }
+    text.parse().map(|id| Which::Id(InteractionId(id))).map_err(|_| {
+        let shown: String = text.chars().take(64).collect();
+        Problem::invalid(format!(
+            "{shown:?} names no interaction: write its id, or `correlation:` and its correlation id"
+        ))
+    })
+}
+
+fn unknown() -> Problem {
+    Problem::new(Cause::NotFound, "there is no such interaction")
+}

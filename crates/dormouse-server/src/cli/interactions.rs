@@ -1,0 +1,148 @@
+//! What waits for an answer from outside.
+
+use serde_json::{Value, json};
+
+use super::conn::{Conn, encode, with_query};
+use super::{Failure, json_argument};
+
+use super::output::{Output, age, items, line, short, table, text};
+
+/// What to do with interactions.
+#[derive(Debug, clap::Subcommand)]
+pub enum Interactions {
+    /// List them, oldest first
+    Ls {
+        /// In this status, such as pending
+        #[arg(long)]
+        status: Option<String>,
+        /// Sent by this transport
+        #[arg(long)]
+        transport: Option<String>,
+        /// Asked by this machine
+        #[arg(long)]
+        machine: Option<String>,
+        /// Asked by this instance
+        #[arg(long)]
+        instance: Option<String>,
+        /// Claimed by this one
+        #[arg(long)]
+        assignee: Option<String>,
+        /// At most this many
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+        /// Go on where a page before ended
+        #[arg(long)]
+        cursor: Option<String>,
+    },
+    /// Show one
+    Get {
+        /// Its id, or `correlation:` and its correlation id
+        interaction: String,
+    },
+    /// Claim one for a while, so that nobody else answers it meanwhile
+    Claim {
+        /// Its id, or `correlation:` and its correlation id
+        interaction: String,
+        /// Who claims it
+        #[arg(long, value_name = "WHO")]
+        r#as: String,
+        /// For how many seconds; 0 gives it back
+        #[arg(long, default_value_t = 600)]
+        seconds: u32,
+    },
+    /// Answer one
+    Complete {
+        /// Its id, or `correlation:` and its correlation id
+        interaction: String,
+        /// The answer in JSON, @file, or - for what comes in [default: null]
+        output: Option<String>,
+        /// Who answers, if it was claimed
+        #[arg(long, value_name = "WHO")]
+        r#as: Option<String>,
+    },
+    /// Answer one with a failure
+    Fail {
+        /// Its id, or `correlation:` and its correlation id
+        interaction: String,
+        /// Why
+        reason: String,
+        /// Who answers, if it was claimed
+        #[arg(long, value_name = "WHO")]
+        r#as: Option<String>,
+    },
+}
+
+pub(super) async fn interactions(conn: &Conn, output: Output, command: Interactions) -> Result<(), Failure> {
+    let path = |interaction: &str, verb: &str| format!("/v1/interactions/{}{verb}", encode(interaction));
+    match command {
+        Interactions::Ls { status, transport, machine, instance, assignee, limit, cursor } => {
+            let path = with_query(
+                "/v1/interactions",
+                &[
+                    ("status", status),
+                    ("transport", transport),
+                    ("machine", machine),
+                    ("instance", instance),
+                    ("assignee", assignee),
+                    ("limit", Some(limit.to_string())),
+                    ("cursor", cursor),
+                ],
+            );
+            output.show(&conn.get(&path).await?, list);
+        }
+        Interactions::Get { interaction } => {
+            let found = conn.get(&path(&interaction, "")).await?;
+            output.show(&found, |found| line(&format!("{found:#}")));
+        }
+        Interactions::Claim { interaction, r#as, seconds } => {
+            let body = json!({ "assignee": r#as, "seconds": seconds });
+            let claimed = conn.post(&path(&interaction, "/claim"), &body).await?;
+            output.show(&claimed, |claimed| {
+                line(&format!("it is {}'s until {}", text(claimed, "assignee"), text(claimed, "until")));
+            });
+        }
+        Interactions::Complete { interaction, output: answer, r#as } => {
+            let answer = answer.as_deref().map(|text| json_argument("the output", text)).transpose()?;
+            let body = json!({ "output": answer, "assignee": r#as });
+            tell(output, &conn.post(&path(&interaction, "/complete"), &body).await?);
+        }
+        Interactions::Fail { interaction, reason, r#as } => {
+            let body = json!({ "reason": reason, "assignee": r#as });
+            tell(output, &conn.post(&path(&interaction, "/fail"), &body).await?);
+        }
+    }
+    Ok(())
+}
+
+fn list(page: &Value) {
+    let row = |entry: &Value| {
+        vec![
+            text(entry, "id"),
+            format!("{} {}", text(entry, "machine"), text(entry, "instance")),
+            text(entry, "transport"),
+            text(entry, "status"),
+            age(entry, "opened_at"),
+            text(entry, "assignee"),
+            short(&entry["request"].to_string(), 48),
+        ]
+    };
+    let rows: Vec<_> = items(page, "items").map(row).collect();
+    table(
+        &["ID", "FOR", "TRANSPORT", "STATUS", "SINCE", "CLAIMED BY", "REQUEST"],
+        &rows,
+        "nothing waits for an answer",
+    );
+    if let Some(next) = page.get("next").and_then(Value::as_str) {
+        line(&format!("there are more: --cursor {next}"));
+    }
+}
+
+fn tell(output: Output, completed: &Value) {
+    output.show(completed, |completed| {
+        line(match (text(completed, "completed").as_str(), completed["woke"] == true) {
+            ("repeat", _) => "it was answered before; nothing was changed",
+            (_, true) => "answered, and its instance goes on",
+            (_, false) => "answered",
+        });
+    });
+}
