@@ -6,6 +6,7 @@
 mod build;
 mod graph;
 mod machine;
+mod others;
 mod parts;
 mod trail;
 
@@ -20,9 +21,10 @@ use serde::de::DeserializeOwned;
 pub use self::build::{Finding, Findings};
 pub use self::graph::{Edge, Graph, Node, NodeKind};
 pub use self::machine::FlowMachine;
+pub use self::others::{Asking, Child, Fan, call, dispatch, each, parallel};
 pub use self::parts::{
-    Act, Branch, Child, Fan, Part, Parts, Repeat, Scene, Sleep, Stop, Wait, act, branch, call, each, fail,
-    parallel, repeat, saga, scene, signal, sleep,
+    Act, Branch, Part, Parts, Repeat, Scene, Sleep, Stop, Wait, act, branch, fail, repeat, saga, scene,
+    signal, sleep,
 };
 use crate::{At, BoxError, Context, Json, NewInstance, Result};
 

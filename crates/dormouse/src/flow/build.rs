@@ -194,7 +194,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
                 }
                 self.check_sequence(path, parts);
             }
-            Kind::Act(_) | Kind::Sleep(_) | Kind::Fan(_) | Kind::Stop(_) => {}
+            Kind::Act(_) | Kind::Sleep(_) | Kind::Fan(_) | Kind::Dispatch { .. } | Kind::Stop(_) => {}
         }
     }
 
@@ -235,6 +235,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
                 Task::Sleep { until, next }
             }
             Kind::Fan(fan) => Task::Fan { fan, next: after },
+            Kind::Dispatch { ask, hear } => Task::Dispatch { ask, hear, next: after },
             Kind::Stop(reason) => Task::Stop(reason),
             Kind::Branch { cases, otherwise } => {
                 let mut ways = Vec::new();

@@ -43,6 +43,8 @@ pub enum NodeKind {
     Repeat,
     /// Waits for children.
     Children,
+    /// Waits for answers from outside.
+    Dispatch,
     /// Fails.
     Fail,
     /// Ends a part, or the whole.
@@ -77,6 +79,7 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
                 Task::Branch(_) => NodeKind::Branch,
                 Task::Repeat { .. } => NodeKind::Repeat,
                 Task::Fan { .. } => NodeKind::Children,
+                Task::Dispatch { .. } => NodeKind::Dispatch,
                 Task::Settle { .. } => NodeKind::End,
                 Task::Stop(_) => NodeKind::Fail,
             };
@@ -92,6 +95,7 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
                 Task::Act { next, .. }
                 | Task::Sleep { next, .. }
                 | Task::Fan { next, .. }
+                | Task::Dispatch { next, .. }
                 | Task::Settle { next, .. } => way(*next, None),
                 Task::Wait { wait, next } => {
                     way(*next, Some(&wait.signal));
@@ -126,7 +130,9 @@ impl Graph {
         for (index, Node { step, kind }) in self.nodes.iter().enumerate() {
             let (open, close) = match kind {
                 NodeKind::Branch | NodeKind::Repeat => ("{\"", "\"}"),
-                NodeKind::Signal | NodeKind::Sleep | NodeKind::Children => ("([\"", "\"])"),
+                NodeKind::Signal | NodeKind::Sleep | NodeKind::Children | NodeKind::Dispatch => {
+                    ("([\"", "\"])")
+                }
                 NodeKind::End | NodeKind::Fail => ("((\"", "\"))"),
                 NodeKind::Act | NodeKind::Undo => ("[\"", "\"]"),
             };
@@ -146,7 +152,7 @@ impl Graph {
         for Node { step, kind } in &self.nodes {
             let shape = match kind {
                 NodeKind::Branch | NodeKind::Repeat => "diamond",
-                NodeKind::Signal | NodeKind::Sleep | NodeKind::Children => "oval",
+                NodeKind::Signal | NodeKind::Sleep | NodeKind::Children | NodeKind::Dispatch => "oval",
                 NodeKind::End | NodeKind::Fail => "doublecircle",
                 NodeKind::Act | NodeKind::Undo => "box",
             };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::build::{Finding, UNDO};
-use super::parts::{ActFn, FanKind, Test, WaitKind};
+use super::parts::{ActFn, Ask, FanKind, Hear, Test, WaitKind};
 use super::trail::{self, Failed, Trail};
 use super::{ActResult, Cx, FlowState};
 use crate::{
@@ -60,6 +60,11 @@ pub(super) enum Task<S, D> {
         fan: FanKind<S>,
         next: To,
     },
+    Dispatch {
+        ask: Ask<S>,
+        hear: Hear<S>,
+        next: To,
+    },
     /// The end of a scene: nothing in it will be undone any more.
     Settle {
         scene: String,
@@ -76,6 +81,7 @@ impl<S, D> Task<S, D> {
             | Self::Wait { next, .. }
             | Self::Sleep { next, .. }
             | Self::Fan { next, .. }
+            | Self::Dispatch { next, .. }
             | Self::Settle { next, .. } => visit(next),
             Self::Repeat { body, next, .. } => {
                 visit(body);
@@ -189,6 +195,13 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
                 self.next(*body, state)
             }
             Task::Fan { fan, next } => self.fan(fan, *next, state, cx),
+            Task::Dispatch { ask, .. } if cx.wake().is_none() => {
+                Ok(Transition::Dispatch(ask(&state, self.here(&state)?)?))
+            }
+            Task::Dispatch { hear, next, .. } => {
+                let state = hear(state, cx.clone()).await?;
+                self.next(*next, state)
+            }
             Task::Settle { scene, next } => {
                 self.trail.undo.retain(|path| !is_within(path, scene));
                 self.next(*next, state)

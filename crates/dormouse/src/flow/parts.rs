@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,17 +9,19 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::{ActResult, Cx, FlowState};
-use crate::{Accepts, ChildView, Context, Json, NewInstance, Retry, Signal, When};
+use super::{ActResult, Cx};
+use crate::{Accepts, At, ChildView, Context, Dispatch, Json, NewInstance, Retry, Signal, When};
 
 /// A place in the source, for findings that point at it.
 pub(super) type Place = &'static Location<'static>;
 
-type Acting<S> = Pin<Box<dyn Future<Output = ActResult<S>> + Send>>;
+pub(super) type Acting<S> = Pin<Box<dyn Future<Output = ActResult<S>> + Send>>;
 pub(super) type ActFn<S, D> = Arc<dyn Fn(S, Cx<D>) -> Acting<S> + Send + Sync>;
 pub(super) type Test<S> = Arc<dyn Fn(&S) -> bool + Send + Sync>;
 pub(super) type Receive<S> = Arc<dyn Fn(S, &Json) -> ActResult<S> + Send + Sync>;
 pub(super) type Spawning<S> = Arc<dyn Fn(&S, &Context) -> Vec<NewInstance> + Send + Sync>;
+pub(super) type Ask<S> = Arc<dyn Fn(&S, At) -> crate::Result<Dispatch> + Send + Sync>;
+pub(super) type Hear<S> = Arc<dyn Fn(S, Context) -> Acting<S> + Send + Sync>;
 pub(super) type Join<S> = Arc<dyn Fn(S, &[ChildView]) -> ActResult<S> + Send + Sync>;
 
 /// One part of a flow.
@@ -38,6 +39,7 @@ pub(super) enum Kind<S, D> {
     Branch { cases: Vec<CaseOf<S, D>>, otherwise: Option<Vec<Part<S, D>>> },
     Repeat { goes_on: Test<S>, rounds_max: Option<u32>, parts: Vec<Part<S, D>> },
     Fan(FanKind<S>),
+    Dispatch { ask: Ask<S>, hear: Hear<S> },
     Stop(Arc<dyn Fn(&S) -> String + Send + Sync>),
 }
 
@@ -378,82 +380,6 @@ impl<S, D> Repeat<S, D> {
 impl<S, D> From<Repeat<S, D>> for Part<S, D> {
     fn from(Repeat { name, place, goes_on, rounds_max, parts }: Repeat<S, D>) -> Self {
         Self { name, place, kind: Kind::Repeat { goes_on, rounds_max, parts } }
-    }
-}
-
-/// Runs one child for each item, and waits for all of them.
-#[track_caller]
-pub fn each<S, D>(
-    name: impl Into<String>,
-    children: impl Fn(&S) -> Vec<NewInstance> + Send + Sync + 'static,
-) -> Fan<S, D> {
-    fan(name.into(), Location::caller(), move |state, _| children(state))
-}
-
-/// Runs another machine or flow as a child, and waits for its end.
-#[track_caller]
-pub fn call<S, D>(
-    name: impl Into<String>,
-    child: impl Fn(&S) -> NewInstance + Send + Sync + 'static,
-) -> Fan<S, D> {
-    fan(name.into(), Location::caller(), move |state, _| vec![child(state)])
-}
-
-/// Makes a child of the state.
-pub type Child<S> = fn(&S) -> NewInstance;
-
-/// Runs several children side by side, and waits for all of them. Each has the key `KEY/NAME/BRANCH`, where KEY is the
-/// parent's key or id: that is where signals for it go.
-#[track_caller]
-pub fn parallel<S: FlowState, D, const N: usize>(
-    name: impl Into<String>,
-    branches: [(&'static str, Child<S>); N],
-) -> Fan<S, D> {
-    let name = name.into();
-    let group = name.clone();
-    fan(name, Location::caller(), move |state, cx| {
-        let owner = cx.key().map_or_else(|| cx.id().to_string(), str::to_owned);
-        branches.iter().map(|(branch, child)| child(state).key(format!("{owner}/{group}/{branch}"))).collect()
-    })
-}
-
-fn fan<S, D>(
-    name: String,
-    place: Place,
-    spawn: impl Fn(&S, &Context) -> Vec<NewInstance> + Send + Sync + 'static,
-) -> Fan<S, D> {
-    let kind = FanKind { spawn: Arc::new(spawn), in_flight: None, join: None };
-    Fan { name, place, kind, deps: PhantomData }
-}
-
-/// See [`each`], [`call`] and [`parallel`].
-pub struct Fan<S, D> {
-    name: String,
-    place: Place,
-    kind: FanKind<S>,
-    deps: PhantomData<fn() -> D>,
-}
-
-impl<S, D> Fan<S, D> {
-    /// How many may run at a time: the others are spawned when those have ended.
-    #[must_use]
-    pub fn in_flight(mut self, children: usize) -> Self {
-        self.kind.in_flight = Some(children.max(1));
-        self
-    }
-
-    /// Takes what became of the children into the state, a round at a time. Without this, a child that is not done
-    /// fails the part.
-    #[must_use]
-    pub fn join(mut self, join: impl Fn(S, &[ChildView]) -> ActResult<S> + Send + Sync + 'static) -> Self {
-        self.kind.join = Some(Arc::new(join));
-        self
-    }
-}
-
-impl<S, D> From<Fan<S, D>> for Part<S, D> {
-    fn from(Fan { name, place, kind, .. }: Fan<S, D>) -> Self {
-        Self { name, place, kind: Kind::Fan(kind) }
     }
 }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dormouse::flow::{Cx, Flow, act, branch, call, each, fail, repeat, saga, signal, sleep};
+use dormouse::flow::{Cx, Flow, act, branch, call, dispatch, each, fail, repeat, saga, signal, sleep};
 use dormouse::prelude::*;
-use dormouse::store::Filter;
-use dormouse::{DynMachine, Engine, Error, EventKind, Instance, Status};
+use dormouse::store::{Filter, InteractionFilter};
+use dormouse::{Answers, DynMachine, Engine, Error, EventKind, Instance, Status};
 
 use super::shop::*;
 use crate::faulty::Faulty;
@@ -18,6 +18,7 @@ suite![
     a_repeat_goes_round_while_it_should_and_not_beyond_its_bound,
     children_are_spawned_a_few_at_a_time_and_joined,
     another_flow_is_called_and_its_failure_is_the_calls,
+    the_outside_is_asked_and_its_answers_are_taken_into_the_state,
     a_sleep_may_be_the_last_part,
     an_act_is_tried_as_often_as_it_says_and_no_longer_than_it_may,
     a_saga_undoes_what_was_done_in_reverse_order,
@@ -108,6 +109,27 @@ async fn another_flow_is_called_and_its_failure_is_the_calls(kit: Kit) {
     assert_eq!(shop.outcome(good).await.done, ["charge"]);
     let told = shop.ended(bad).await;
     assert!(failure(&told).contains("is failed: nobody ships that"), "{told:?}");
+    shop.engine.shutdown().await;
+}
+
+async fn the_outside_is_asked_and_its_answers_are_taken_into_the_state(kit: Kit) {
+    let ask = |order: &Order| Unit::each(0..order.total).item_timeout(HOUR);
+    let hear = |mut order: Order, answers: Answers<String>| {
+        order.approved_by = answers.outputs();
+        Ok(order)
+    };
+    let shop = Shop::open(&kit, Flow::new("f").then(dispatch("review", ask, hear)).then(act(ship))).await;
+    let id = shop.start(2).await;
+    assert_eq!(kit.until(id, Status::AwaitingCompletion).await.step, "review");
+    let open = shop.client().interactions(InteractionFilter::default()).await.expect("a read");
+    for (interaction, who) in open.iter().zip(["Ada", "Bob"]).rev() {
+        shop.client().complete(interaction.id, &who).await.expect("it is open");
+    }
+    let order = shop.outcome(id).await;
+    assert_eq!(
+        (order.approved_by, order.done),
+        (["Ada", "Bob"].map(str::to_owned).into(), vec!["ship".to_owned()])
+    );
     shop.engine.shutdown().await;
 }
 

@@ -1,0 +1,123 @@
+//! The parts that wait for others: children, and the outside world.
+
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::parts::{Acting, Ask, FanKind, Hear, Kind, Part, Place};
+use super::{ActResult, FlowState};
+use crate::{Answers, ChildView, Context, NewInstance, Unit};
+
+/// Runs one child for each item, and waits for all of them.
+#[track_caller]
+pub fn each<S, D>(
+    name: impl Into<String>,
+    children: impl Fn(&S) -> Vec<NewInstance> + Send + Sync + 'static,
+) -> Fan<S, D> {
+    fan(name.into(), Location::caller(), move |state, _| children(state))
+}
+
+/// Runs another machine or flow as a child, and waits for its end.
+#[track_caller]
+pub fn call<S, D>(
+    name: impl Into<String>,
+    child: impl Fn(&S) -> NewInstance + Send + Sync + 'static,
+) -> Fan<S, D> {
+    fan(name.into(), Location::caller(), move |state, _| vec![child(state)])
+}
+
+/// Makes a child of the state.
+pub type Child<S> = fn(&S) -> NewInstance;
+
+/// Runs several children side by side, and waits for all of them. Each has the key `KEY/NAME/BRANCH`, where KEY is the
+/// parent's key or id: that is where signals for it go.
+#[track_caller]
+pub fn parallel<S: FlowState, D, const N: usize>(
+    name: impl Into<String>,
+    branches: [(&'static str, Child<S>); N],
+) -> Fan<S, D> {
+    let name = name.into();
+    let group = name.clone();
+    fan(name, Location::caller(), move |state, cx| {
+        let owner = cx.key().map_or_else(|| cx.id().to_string(), str::to_owned);
+        branches.iter().map(|(branch, child)| child(state).key(format!("{owner}/{group}/{branch}"))).collect()
+    })
+}
+
+fn fan<S, D>(
+    name: String,
+    place: Place,
+    spawn: impl Fn(&S, &Context) -> Vec<NewInstance> + Send + Sync + 'static,
+) -> Fan<S, D> {
+    let kind = FanKind { spawn: Arc::new(spawn), in_flight: None, join: None };
+    Fan { name, place, kind, deps: PhantomData }
+}
+
+/// See [`each`], [`call`] and [`parallel`].
+pub struct Fan<S, D> {
+    name: String,
+    place: Place,
+    kind: FanKind<S>,
+    deps: PhantomData<fn() -> D>,
+}
+
+impl<S, D> Fan<S, D> {
+    /// How many may run at a time: the others are spawned when those have ended.
+    #[must_use]
+    pub fn in_flight(mut self, children: usize) -> Self {
+        self.kind.in_flight = Some(children.max(1));
+        self
+    }
+
+    /// Takes what became of the children into the state, a round at a time. Without this, a child that is not done
+    /// fails the part.
+    #[must_use]
+    pub fn join(mut self, join: impl Fn(S, &[ChildView]) -> ActResult<S> + Send + Sync + 'static) -> Self {
+        self.kind.join = Some(Arc::new(join));
+        self
+    }
+}
+
+impl<S, D> From<Fan<S, D>> for Part<S, D> {
+    fn from(Fan { name, place, kind, .. }: Fan<S, D>) -> Self {
+        Self { name, place, kind: Kind::Fan(kind) }
+    }
+}
+
+/// Asks the outside world by an await unit, and takes what it answers into the state.
+#[track_caller]
+pub fn dispatch<S, R, T>(
+    name: impl Into<String>,
+    unit: impl Fn(&S) -> Unit<R> + Send + Sync + 'static,
+    on_answers: impl Fn(S, Answers<T>) -> ActResult<S> + Send + Sync + 'static,
+) -> Asking<S>
+where
+    S: FlowState,
+    R: Serialize,
+    T: DeserializeOwned + Send + 'static,
+{
+    let on_answers = Arc::new(on_answers);
+    let hear = move |state, cx: Context| -> Acting<S> {
+        let on_answers = on_answers.clone();
+        Box::pin(async move { on_answers(state, cx.unit::<T>().await?) })
+    };
+    let ask = move |state: &S, at| unit(state).dispatch(at);
+    Asking { name: name.into(), place: Location::caller(), ask: Arc::new(ask), hear: Arc::new(hear) }
+}
+
+/// See [`dispatch`].
+pub struct Asking<S> {
+    name: String,
+    place: Place,
+    ask: Ask<S>,
+    hear: Hear<S>,
+}
+
+impl<S, D> From<Asking<S>> for Part<S, D> {
+    fn from(Asking { name, place, ask, hear }: Asking<S>) -> Self {
+        Self { name, place, kind: Kind::Dispatch { ask, hear } }
+    }
+}
