@@ -31,7 +31,7 @@ fn installed() -> Option<PathBuf> {
 
 fn install() -> Result<PathBuf> {
     println!("cargo-deny is not installed: building it into target/tools, which takes some minutes once");
-    run(&mut cargo("install cargo-deny --locked --root target/tools")).map_err(|error| {
+    run(&mut cargo("install cargo-deny --locked --debug --root target/tools")).map_err(|error| {
         format!(
             "cargo-deny is missing and could not be installed ({error}); run `cargo install cargo-deny \
              --locked` where there is a network, or put its binary on the path"
