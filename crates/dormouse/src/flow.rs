@@ -19,7 +19,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use self::build::{Finding, Findings};
-pub use self::graph::{Edge, Graph, Node, NodeKind};
 pub use self::machine::FlowMachine;
 pub use self::others::{Asking, Child, Fan, call, dispatch, each, parallel};
 pub use self::parts::{

@@ -7,6 +7,7 @@ mod engine;
 mod error;
 mod explain;
 pub mod flow;
+pub mod graph;
 mod history;
 mod instance;
 mod json;

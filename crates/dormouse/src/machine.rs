@@ -17,6 +17,7 @@ pub use self::job::{Job, JobMachine, JobState};
 pub use self::registry::Registry;
 pub(crate) use self::steps::{decode_at, encode_at};
 pub(crate) use self::typed::Typed;
+use crate::graph::Graph;
 use crate::{Accepts, At, BoxError, Context, History, Outcome, Retry, Takes, Transition};
 
 /// What a step returns.
@@ -102,6 +103,11 @@ pub trait Machine: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Its steps and the ways between them, for pictures and for `dormouse check`; it need not tell.
+    fn graph() -> Option<Graph> {
+        None
+    }
+
     /// Lifts an instance of an older version to this one.
     fn migrate(&self, from_version: u32, at: At) -> Result<At, BoxError> {
         let _ = at;
@@ -184,6 +190,10 @@ pub trait DynMachine: Send + Sync + 'static {
     /// The signals it checks.
     fn accepts(&self) -> Vec<Accepts> {
         Vec::new()
+    }
+    /// Its steps and the ways between them, if it tells.
+    fn graph(&self) -> Option<Graph> {
+        None
     }
     /// How long one run of a step may take.
     fn step_timeout(&self) -> Option<Duration> {

@@ -8,6 +8,7 @@ use super::build::{Finding, UNDO};
 use super::parts::{ActFn, Ask, FanKind, Hear, Test, WaitKind};
 use super::trail::{self, Failed, Trail};
 use super::{ActResult, Cx, FlowState};
+use crate::graph::Graph;
 use crate::{
     Accepts, At, BoxError, Children, Context, DynMachine, Fault, Json, Retry, Running, Spawn, StepError,
     Transition, Wake, When,
@@ -143,6 +144,11 @@ impl<S, D> FlowMachine<S, D> {
 
     fn find(&self, path: &str) -> Option<&Step<S, D>> {
         self.steps.iter().find(|step| step.path == path)
+    }
+
+    pub(super) fn undo_of(&self, path: &str) -> Option<To> {
+        let is_undo = |step: &Step<S, D>| step.path.strip_suffix(UNDO) == Some(path);
+        self.steps.iter().position(is_undo).map(To::Step)
     }
 }
 
@@ -355,6 +361,10 @@ impl<S: FlowState, D: Send + Sync + 'static> DynMachine for FlowMachine<S, D> {
             _ => None,
         };
         self.steps.iter().filter_map(of).collect()
+    }
+
+    fn graph(&self) -> Option<Graph> {
+        Some(self.graph())
     }
 
     fn migrate(&self, from_version: u32, _at: At) -> Result<At, BoxError> {
