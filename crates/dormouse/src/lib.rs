@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod check;
 mod client;
 mod clock;
 mod context;
@@ -17,6 +18,7 @@ mod outcome;
 mod poke;
 mod process;
 mod retry;
+mod sample;
 mod signal;
 mod token;
 mod transport;

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use dormouse::flow::{
-    ActResult, Cx, Flow, act, branch, fail, repeat, saga, scene, signal, sleep,
-};
+use dormouse::flow::{ActResult, Cx, Flow, act, branch, fail, repeat, saga, scene, signal, sleep};
 use dormouse::graph::{Graph, NodeKind, On};
 use dormouse::prelude::*;
 
