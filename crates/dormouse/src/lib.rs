@@ -4,6 +4,7 @@ pub mod check;
 mod client;
 mod clock;
 mod context;
+mod diff;
 mod engine;
 mod error;
 mod explain;
@@ -30,9 +31,10 @@ pub mod testing;
 /// The library of moments and durations that the API speaks in.
 pub use jiff;
 
-pub use crate::client::{Client, SignalCall, Start, Started};
+pub use crate::client::{Client, Foresight, Happening, Look, SignalCall, Start, Started};
 pub use crate::clock::{Clock, SystemClock, VirtualClock, When};
 pub use crate::context::{ChildView, Context};
+pub use crate::diff::{Diff, Difference, DifferenceKind};
 pub use crate::engine::{Engine, EngineBuilder, Unreadable};
 pub use crate::error::{BoxError, Error, Result};
 pub use crate::history::{Event, EventKind, History, Retention};

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use super::moment::Unthinkable;
-use super::{Event, Moment, Phase, Problem, ProblemKind, Report};
+use super::{Event, Moment, Phase, Problem, ProblemKind, Report, Unthinkable};
 use crate::graph::{DONE, FAILED, Graph, NodeKind, On};
 use crate::{DynMachine, InstanceId, Json, Registry};
 
