@@ -46,39 +46,44 @@ impl Graph {
         let ways = self.drawn();
         let widths: Vec<f64> = self.nodes.iter().map(|node| width(&node.step)).collect();
         let layout = layout(&widths, &ways, ROOM);
-        let (width, height) = (layout.width + 2.0 * MARGIN, layout.height + 2.0 * MARGIN);
+        let curves: Vec<_> =
+            ways.iter().zip(&layout.ways).map(|(way, points)| curve(points, widths[way.from])).collect();
+        let labels = labels(&ways, &curves);
+        let left = labels.iter().map(Label::left).fold(0.0, f64::min) - MARGIN;
+        let right = labels.iter().map(Label::right).fold(layout.width, f64::max) + MARGIN;
+        let (width, height) = (right - left, layout.height + 2.0 * MARGIN);
         writeln!(
             out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"graph\" viewBox=\"{} {} {width:.0} {height:.0}\" \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"graph\" \
+             viewBox=\"{left:.0} {} {width:.0} {height:.0}\" \
              width=\"{width:.0}\" height=\"{height:.0}\" role=\"img\" font-family=\"system-ui, sans-serif\" \
              font-size=\"13\">\n<title>{} steps and the ways between them</title>\n\
-             <defs><marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" \
-             markerHeight=\"7\" orient=\"auto-start-reverse\"><path d=\"M0 0L8 4L0 8z\" fill=\"#8a8f98\"/></marker>\
-             </defs>",
-            -MARGIN,
+             <defs><marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"9\" \
+             markerHeight=\"9\" markerUnits=\"userSpaceOnUse\" orient=\"auto\">\
+             <path d=\"M0 0L8 4L0 8z\" fill=\"#8a8f98\"/></marker></defs>",
             -MARGIN,
             self.nodes.len()
         )?;
-        for (way, points) in ways.iter().zip(&layout.ways) {
-            self.draw_way(way, points, widths[way.from], marks, out)?;
+        for (way, (path, _)) in ways.iter().zip(&curves) {
+            self.draw_way(way, path, marks, out)?;
         }
         for ((index, &width), &(x, y)) in widths.iter().enumerate().zip(&layout.nodes) {
             self.draw_node(index, width, (x, y), marks, out)?;
+        }
+        for Label { text, x, y } in labels {
+            writeln!(
+                out,
+                "<text class=\"label\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" font-size=\"11\" \
+                 fill=\"#6b7280\" stroke=\"#fff\" stroke-width=\"4\" paint-order=\"stroke\">{}</text>",
+                escaped(&text)
+            )?;
         }
         out.push_str("</svg>\n");
         Ok(())
     }
 
-    fn draw_way(
-        &self,
-        way: &Way,
-        points: &[(f64, f64)],
-        width: f64,
-        marks: &Marks,
-        out: &mut String,
-    ) -> fmt::Result {
+    fn draw_way(&self, way: &Way, path: &str, marks: &Marks, out: &mut String) -> fmt::Result {
         let took = marks.took(&self.nodes[way.from].step, &self.nodes[way.to].step);
-        let (path, (x, y)) = curve(points, width);
         let class = if took { "way taken" } else { "way" };
         let (colour, thick) = if took { ("#2f7d5b", 2.5) } else { ("#8a8f98", 1.3) };
         let dashes = if way.quiet { " stroke-dasharray=\"4 4\"" } else { "" };
@@ -86,16 +91,6 @@ impl Graph {
             out,
             "<path class=\"{class}\" d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{thick}\"{dashes} \
              marker-end=\"url(#arrow)\"/>"
-        )?;
-        let label = way.label();
-        if label.is_empty() {
-            return Ok(());
-        }
-        writeln!(
-            out,
-            "<text class=\"label\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" font-size=\"11\" fill=\"#6b7280\" \
-             stroke=\"#fff\" stroke-width=\"4\" paint-order=\"stroke\">{}</text>",
-            escaped(&label)
         )
     }
 
@@ -190,6 +185,47 @@ fn width(step: &str) -> f64 {
     (chars(name) * CHAR_WIDTH).max(chars(scene) * 6.0).max(48.0) + 40.0
 }
 
+/// What is written on a way, around its middle.
+struct Label {
+    text: String,
+    x: f64,
+    y: f64,
+}
+
+impl Label {
+    fn left(&self) -> f64 {
+        self.x - self.text.chars().count() as f64 * LABEL_CHAR_WIDTH / 2.0
+    }
+
+    fn right(&self) -> f64 {
+        2.0 * self.x - self.left()
+    }
+
+    fn touches(&self, other: &Self) -> bool {
+        self.left() < other.right() && other.left() < self.right() && (self.y - other.y).abs() < LABEL_HEIGHT
+    }
+}
+
+const LABEL_CHAR_WIDTH: f64 = 6.2;
+const LABEL_HEIGHT: f64 = 13.0;
+
+/// Each label near the middle of its way, and above or below it where another one is.
+fn labels(ways: &[Way], curves: &[(String, (f64, f64))]) -> Vec<Label> {
+    let mut placed: Vec<Label> = Vec::new();
+    for (way, (_, (x, y))) in ways.iter().zip(curves) {
+        let text = way.label();
+        if text.is_empty() {
+            continue;
+        }
+        let at = |shift: f64| Label { text: text.clone(), x: *x, y: y + shift };
+        let free = |label: &Label| !placed.iter().any(|other| label.touches(other));
+        let shifts = [0.0, LABEL_HEIGHT, -LABEL_HEIGHT, 2.0 * LABEL_HEIGHT];
+        let label = shifts.into_iter().map(at).find(free).unwrap_or_else(|| at(0.0));
+        placed.push(label);
+    }
+    placed
+}
+
 /// A smooth line through points, and where to write on it.
 fn curve(points: &[(f64, f64)], width: f64) -> (String, (f64, f64)) {
     let mut path = String::new();
@@ -198,7 +234,7 @@ fn curve(points: &[(f64, f64)], width: f64) -> (String, (f64, f64)) {
         // Back to where it came from: an ear at the right side.
         let (x, reach) = (x + width / 2.0, 34.0);
         write!(path, "M{x:.1} {:.1}c{reach} -10 {reach} 30 0 20", y - 10.0).expect(line);
-        return (path, (x + reach, y - 12.0));
+        return (path, (x + reach + 24.0, y - 14.0));
     }
     let (x, y) = points[0];
     write!(path, "M{x:.1} {y:.1}").expect(line);
@@ -221,7 +257,7 @@ mod tests {
         let start = format!(" {name}=\"");
         text.split(&start)
             .skip(1)
-            .map(|rest| rest.split('"').next().and_then(|n| n.parse().ok()).expect("a number"))
+            .map(|rest| rest.split(['"', ' ']).next().and_then(|n| n.parse().ok()).expect("a number"))
             .collect()
     }
 
@@ -248,7 +284,8 @@ mod tests {
         let rects = rects(&svg);
         assert_eq!(rects.len(), 26);
         for (index, [x, y, w, h]) in rects.iter().enumerate() {
-            assert!(*x >= -1.0 && x + w <= width - 2.0 * MARGIN + 1.0, "{x} and {w} in {width}");
+            let left = numbers(&svg, "viewBox")[0];
+            assert!(*x >= left && x + w <= left + width, "{x} and {w} from {left} in {width}");
             assert!(*y >= 0.0 && y + h <= height - 2.0 * MARGIN + 1.0, "{y} and {h} in {height}");
             for [ox, oy, ow, oh] in &rects[..index] {
                 assert!(x + w < *ox || ox + ow < *x || y + h < *oy || oy + oh < *y, "{index} touches");
