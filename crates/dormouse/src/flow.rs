@@ -93,7 +93,7 @@ impl<D> fmt::Debug for Cx<D> {
 ///     .then(signal(APPROVAL, decide).when(is_large).timeout(Duration::from_secs(48 * 3600)))
 ///     .then(branch("decision").case("approved", |order: &Order| order.approved, act(ship)).otherwise(act(refuse)));
 /// let machine = flow.build(()).expect("it is well formed");
-/// assert_eq!(machine.graph().nodes.len(), 5, "four parts, and the end");
+/// assert_eq!(machine.graph().nodes.len(), 6, "four parts, and two ends");
 /// ```
 pub struct Flow<S, D = ()> {
     name: String,

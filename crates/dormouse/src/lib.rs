@@ -94,6 +94,8 @@ mod guide {
     mod errors_and_retries {}
     #[doc = include_str!("../../../docs/guide/flows.md")]
     mod flows {}
+    #[doc = include_str!("../../../docs/guide/looking-ahead.md")]
+    mod looking_ahead {}
     #[doc = include_str!("../../../docs/guide/jobs.md")]
     mod jobs {}
     #[doc = include_str!("../../../docs/guide/history-and-fork.md")]
