@@ -1,6 +1,5 @@
 //! The gate before a deploy: the registered machines against the live rows, which nothing runs.
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use crate::{At, DynMachine, Instance, InstanceId, Registry, Result, Status};
 const PAGE_ROWS: usize = 500;
 /// Instances named as examples of one difference.
 const EXAMPLES_MAX: usize = 3;
-/// Reasons told apart: what differs more is counted with the last one.
+/// Reasons told apart: from there on, those of one place are counted together.
 const DIFFERENCES_MAX: usize = 200;
 
 /// How the registered machines differ from what the live instances need.
@@ -80,39 +79,54 @@ pub(crate) async fn diff(
     registry: &Registry,
     mut progress: impl FnMut(u64),
 ) -> Result<Diff> {
-    let mut live = 0;
-    let mut found: BTreeMap<(String, u32, String, DifferenceKind, String), (u64, Vec<InstanceId>)> =
-        BTreeMap::new();
+    let mut diff = Diff::default();
     let mut filter = Filter { limit: PAGE_ROWS, ..Filter::default() };
     loop {
         let page = store.list(filter.clone()).await?;
         for instance in page.instances.into_iter().filter(|instance| !instance.status.is_terminal()) {
-            live += 1;
-            let Some((kind, reason)) = unfit(registry, &instance) else { continue };
-            let Instance { id, machine, version, step, .. } = instance;
-            let reason = if found.len() < DIFFERENCES_MAX { reason } else { "and others".to_owned() };
-            let (count, examples) = found.entry((machine, version, step, kind, reason)).or_default();
-            *count += 1;
-            if examples.len() < EXAMPLES_MAX {
-                examples.push(id);
+            diff.live += 1;
+            if let Some((kind, reason)) = unfit(registry, &instance) {
+                diff.add(kind, reason, instance);
             }
         }
-        progress(live);
+        progress(diff.live);
         match page.next {
             Some(next) => filter.after = Some(next),
             None => break,
         }
     }
-    let difference = |((machine, version, step, kind, reason), (count, examples))| Difference {
-        kind,
-        machine,
-        version,
-        step,
-        reason,
-        count,
-        examples,
-    };
-    Ok(Diff { live, differences: found.into_iter().map(difference).collect() })
+    let place = |found: &Difference| (found.machine.clone(), found.version, found.step.clone(), found.kind);
+    diff.differences.sort_by_cached_key(place);
+    Ok(diff)
+}
+
+impl Diff {
+    /// Counts an instance with those that do not fit for the same reason.
+    fn add(&mut self, kind: DifferenceKind, reason: String, instance: Instance) {
+        let Instance { id, machine, version, step, .. } = instance;
+        let is_full = self.differences.len() >= DIFFERENCES_MAX;
+        let is_same = |found: &&mut Difference| {
+            (found.kind, &found.machine, found.version, &found.step) == (kind, &machine, version, &step)
+                && (found.reason == reason || is_full)
+        };
+        match self.differences.iter_mut().find(is_same) {
+            Some(found) => {
+                found.count += 1;
+                if found.examples.len() < EXAMPLES_MAX {
+                    found.examples.push(id);
+                }
+            }
+            None => self.differences.push(Difference {
+                kind,
+                machine,
+                version,
+                step,
+                reason,
+                count: 1,
+                examples: vec![id],
+            }),
+        }
+    }
 }
 
 /// Why the registered code could not go on with an instance, tried as a dry run.

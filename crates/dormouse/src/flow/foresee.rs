@@ -2,6 +2,7 @@
 //! receivers are asked.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context as Polling, Poll, Waker};
 
 use super::FlowState;
@@ -53,16 +54,12 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
 
     /// What it gives, as far as it says, or anything; or it fails for good.
     fn act(&self, ahead: &Ahead<'_>, gives: &[Gives<S>]) -> Vec<Option<Foreseen>> {
-        let mut foreseen = Vec::new();
-        for give in gives {
-            foreseen
-                .push(self.done("is done", ahead, ahead.is_known, |run, state| run.act_done(give(state))));
-        }
-        if gives.is_empty() {
-            foreseen.push(self.done("is done", ahead, false, |run, state| run.act_done(state)));
-        }
-        foreseen.push(self.fails("fails for good", ahead));
-        foreseen
+        let is_known = ahead.is_known && !gives.is_empty();
+        let unchanged: [Gives<S>; 1] = [Arc::new(|state| state)];
+        let gives = if gives.is_empty() { &unchanged } else { gives };
+        let done =
+            |give: &Gives<S>| self.done("is done", ahead, is_known, |run, state| run.act_done(give(state)));
+        gives.iter().map(done).chain([self.fails("fails for good", ahead)]).collect()
     }
 
     fn foresee_wait(&self, ahead: &Ahead<'_>, wait: &WaitKind<S, D>, next: To) -> Vec<Option<Foreseen>> {
