@@ -386,7 +386,7 @@ impl<'de> de::VariantAccess<'de> for Variant<'_> {
 
 #[cfg(test)]
 mod tests {
-    use serde::Deserialize;
+    use serde::{Deserialize, Serialize};
 
     use super::*;
 
@@ -394,16 +394,14 @@ mod tests {
         samples::<T>(most).iter().map(|json| json.as_str().to_owned()).collect()
     }
 
-    #[derive(Deserialize)]
-    #[allow(dead_code, reason = "only its shape matters")]
+    #[derive(Serialize, Deserialize)]
     struct Vote {
         by: String,
         yes: bool,
         note: Option<u8>,
     }
 
-    #[derive(Deserialize)]
-    #[allow(dead_code, reason = "only its shape matters")]
+    #[derive(Serialize, Deserialize)]
     enum Answer {
         No,
         Yes(u32),
