@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::postgres::Database;
-use crate::{Result, cargo, deny, newest, require_c_compiler, root, run, run_within, schemathesis};
+use crate::{Result, browser, cargo, deny, newest, require_c_compiler, root, run, run_within, schemathesis};
 
 /// An example that runs longer is stuck.
 const EXAMPLE_MAX: Duration = Duration::from_secs(60);
@@ -43,6 +43,7 @@ pub(crate) fn test(scope: Scope, pg_bin: Option<&Path>) -> Result {
     let started = Instant::now();
     timed("C compiler", require_c_compiler)?;
     let database = timed("PostgreSQL", || Database::start(pg_bin))?;
+    timed("browser", browser::require)?;
     let slow = if scope == Scope::Everything { &SLOW[..] } else { &[] };
     for (name, check) in FAST.iter().chain(slow) {
         timed(name, || check(&database)).map_err(|error| database.with_log(error))?;

@@ -1,5 +1,6 @@
 //! The repository's habits, one word each: `cargo xtask help` lists them.
 
+mod browser;
 mod checks;
 mod deny;
 mod newest;
