@@ -15,6 +15,7 @@ mod operate;
 mod output;
 mod run;
 mod signal;
+mod tls;
 mod watch;
 
 use std::io::IsTerminal as _;
@@ -50,9 +51,12 @@ pub struct Globals {
     /// The database: a path, sqlite:path/to/file.db, or postgres://user@host/database [default: dormouse.db]
     #[arg(long, global = true, value_name = "URL", env = "DORMOUSE_DB", conflicts_with = "server")]
     pub db: Option<String>,
-    /// Ask a server instead of opening a database, such as http://127.0.0.1:7878
+    /// Ask a server instead of opening a database, such as http://127.0.0.1:7878 or https://dormouse.example.com
     #[arg(long, global = true, value_name = "URL", env = "DORMOUSE_SERVER")]
     pub server: Option<String>,
+    /// Trust the certificates in this file too, in PEM, where the server is an https one
+    #[arg(long, global = true, value_name = "FILE", env = "DORMOUSE_CA_FILE")]
+    pub ca_file: Option<PathBuf>,
     /// Work in this namespace; with an API key, it is the key's
     #[arg(long, global = true, value_name = "NAME", env = "DORMOUSE_NAMESPACE")]
     pub namespace: Option<String>,
@@ -267,7 +271,7 @@ impl Globals {
 
     async fn connect(&self, machines: &Machines) -> Result<Conn, Failure> {
         if let Some(url) = &self.server {
-            let server = conn::Server::parse(url)?;
+            let server = conn::Server::parse(url, self.ca_file.as_deref())?;
             // Not an option: what is on a command line, others can see.
             let api_key = std::env::var("DORMOUSE_API_KEY").ok().filter(|key| !key.is_empty());
             return Ok(Conn::There { server, api_key, namespace: self.namespace.clone() });
