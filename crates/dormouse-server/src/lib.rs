@@ -20,6 +20,7 @@ mod server;
 mod span;
 mod stop;
 mod view;
+mod web;
 
 pub use crate::access::Access;
 pub use crate::cli::main;
