@@ -4,11 +4,12 @@
 //! commands flattens [`Globals`] and [`Command`] into its own.
 
 mod admin;
-mod conn;
+pub(crate) mod conn;
 mod doctor;
 mod failure;
 mod instances;
 mod interactions;
+mod log;
 mod look;
 mod migrate;
 mod operate;
@@ -18,7 +19,6 @@ mod signal;
 mod tls;
 mod watch;
 
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,6 +29,7 @@ use dormouse::{Client, Engine, EngineBuilder};
 
 use self::conn::Conn;
 pub use self::failure::{EXIT_CODES, Failure};
+pub use self::log::Log;
 use self::output::Output;
 use crate::{Access, Server};
 
@@ -66,15 +67,6 @@ pub struct Globals {
     /// How to log; RUST_LOG says what
     #[arg(long, global = true, value_name = "FORM", value_enum)]
     pub log: Option<Log>,
-}
-
-/// The form of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Log {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
 }
 
 /// What can be asked for.
@@ -175,6 +167,7 @@ pub async fn main(machines: impl Fn(EngineBuilder) -> EngineBuilder + Send + Syn
 
 /// What to tell the shell.
 pub fn finish(done: Result<ExitCode, Failure>, as_json: bool) -> ExitCode {
+    log::close();
     done.unwrap_or_else(|failure| failure.report(as_json))
 }
 
@@ -284,25 +277,6 @@ impl Globals {
         let client = machines(Engine::on(self.open().await?)).client();
         let router = Server::new(client).access(Access::trusted(user())).router();
         Ok(Conn::Here { router, namespace: self.namespace.clone() })
-    }
-
-    /// Starts to log: always for what runs for long, otherwise if asked to.
-    pub fn log(&self, is_long: bool) {
-        let is_asked_for = self.log.is_some() || std::env::var_os("RUST_LOG").is_some();
-        if !is_long && !is_asked_for {
-            return;
-        }
-        let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_writer(std::io::stderr);
-        // A program may have set up a log of its own before.
-        let _ = match self.log {
-            Some(Log::Json) => subscriber.json().try_init(),
-            _ => subscriber.try_init(),
-        };
     }
 }
 

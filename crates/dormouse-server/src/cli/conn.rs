@@ -37,28 +37,31 @@ pub(crate) struct Server {
 impl Server {
     /// `ca_file` holds certificates to trust besides the system's.
     pub(crate) fn parse(url: &str, ca_file: Option<&Path>) -> Result<Self, Failure> {
-        let refuse = |why: &str| Failure::usage(format!("--server {url:?}: {why}"));
-        let form = "write https://host or http://host:port";
-        let uri: Uri = url.parse().map_err(|_| refuse(form))?;
+        let uri: Uri = url.parse().map_err(|_| refused(url, FORM))?;
+        Self::at(&uri, ca_file)
+    }
+
+    pub(crate) fn at(uri: &Uri, ca_file: Option<&Path>) -> Result<Self, Failure> {
         let (tls, usual_port) = match uri.scheme_str() {
             Some("http") => (None, 80),
             Some("https") => (Some(tls::connector(ca_file)?), 443),
-            _ => return Err(refuse(form)),
+            _ => return Err(refused(uri, FORM)),
         };
-        let authority = uri.authority().ok_or_else(|| refuse(&format!("a host is missing: {form}")))?;
+        let authority = uri.authority().ok_or_else(|| refused(uri, FORM))?;
         if authority.as_str().contains('@') {
-            return Err(refuse("leave out the user and password; API keys come from DORMOUSE_API_KEY"));
+            let told = "leave out the user and password; API keys come from DORMOUSE_API_KEY";
+            return Err(refused(uri, told));
         }
         let (host, port) = (authority.host().to_owned(), authority.port_u16().unwrap_or(usual_port));
         Ok(Self { host, port, prefix: uri.path().trim_end_matches('/').to_owned(), tls })
     }
 
-    fn authority(&self) -> String {
+    pub(crate) fn authority(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
 
     /// One connection for one request: commands ask little.
-    async fn send(&self, request: Request<Body>) -> Result<Response<Body>, Failure> {
+    pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, Failure> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let unreachable = |error: std::io::Error| {
             Failure::unreachable(format!("cannot reach {scheme}://{}: {error}", self.authority()))
@@ -73,6 +76,12 @@ impl Server {
         };
         answered.map_err(|error| unreachable(std::io::Error::other(error)))
     }
+}
+
+const FORM: &str = "write https://host or http://host:port";
+
+fn refused(url: impl std::fmt::Display, why: &str) -> Failure {
+    Failure::usage(format!("{url} is no address of a server: {why}"))
 }
 
 async fn exchange(
