@@ -71,7 +71,7 @@
   const tellLive = (state, words) => { live.dataset.state = state; live.querySelector(".word").textContent = words; };
   const announce = (text) => { byId("announcer").textContent = text; };
   const regions = () => document.querySelectorAll("[data-live]");
-  if (!regions().length) return;
+  if (!regions().length) { live.hidden = true; return; }
   const pauseMs = 1000 * Number(document.querySelector("[data-live-every]")?.dataset.liveEvery || 1);
   let looking = false, again = false, lookedAt = 0, timer = 0;
 

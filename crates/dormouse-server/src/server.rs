@@ -249,7 +249,7 @@ impl App {
         route.needs.check(caller)?;
         let client = self.client.in_namespace(&caller.namespace)?;
         let target = parts.path.first().map(|(_, value)| value.clone());
-        let body = body.map(|body| body.into_bytes()).unwrap_or_default();
+        let body = body.map(String::into_bytes).unwrap_or_default();
         let request = Undecoded { app: self.clone(), caller: caller.clone(), client, parts, query, body };
         self.run(route, request, caller, target).await
     }

@@ -5,21 +5,26 @@
 //! and entry in the audit log.
 
 mod act;
+mod bulk;
 mod chart;
 mod diff;
 mod fields;
+mod inbox;
 mod instance;
 mod instances;
 mod json;
 mod layout;
 mod live;
 mod login;
+mod machines;
+mod operations;
 mod overview;
 mod parts;
 mod pulse;
 mod session;
 mod timeline;
 mod visit;
+mod waiting;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -47,14 +52,29 @@ fn table() -> Vec<Page> {
     vec![
         Page::get("/", overview::show),
         Page::get("/instances", instances::show),
+        Page::get("/instances/bulk", bulk::confirm).operate(),
+        Page::post("/instances/bulk", bulk::act),
         Page::get("/instances/{instance}", instance::show),
-        Page::get("/instances/{instance}/fork", act::fork_form),
+        Page::get("/instances/{instance}/fork", act::fork_form).operate(),
         Page::post("/instances/{instance}/fork", act::fork),
         Page::post("/instances/{instance}/signal", act::signal),
         Page::post("/instances/{instance}/cancel", act::cancel),
         Page::post("/instances/{instance}/retry", act::retry),
         Page::post("/instances/{instance}/pause", act::pause),
         Page::post("/instances/{instance}/resume", act::resume),
+        Page::get("/waiting", waiting::show),
+        Page::get("/inbox", inbox::show),
+        Page::get("/inbox/{interaction}", inbox::one),
+        Page::post("/inbox/{interaction}/claim", inbox::claim),
+        Page::post("/inbox/{interaction}/complete", inbox::complete),
+        Page::post("/inbox/{interaction}/fail", inbox::fail),
+        Page::get("/machines", machines::show),
+        Page::get("/machines/{machine}", machines::one),
+        Page::get("/queues", operations::queues),
+        Page::post("/queues/{queue}/pause", operations::pause_queue),
+        Page::post("/queues/{queue}/resume", operations::resume_queue),
+        Page::get("/workers", operations::workers),
+        Page::get("/audit", operations::audit).admin(),
         Page::get("/live", live::watch),
         Page::get("/login", login::form).public(),
         Page::post("/login", login::enter).public(),
@@ -79,13 +99,14 @@ impl Web {
 }
 
 type Answered = Result<Response<Body>, Problem>;
+type Running = Pin<Box<dyn Future<Output = Answered> + Send>>;
 
 /// One entry of the table.
 struct Page {
     method: Method,
     path: &'static str,
     needs: Needs,
-    run: Box<dyn Fn(Visit) -> Pin<Box<dyn Future<Output = Answered> + Send>> + Send + Sync>,
+    run: Box<dyn Fn(Visit) -> Running + Send + Sync>,
 }
 
 impl Page {
@@ -106,6 +127,15 @@ impl Page {
         R: Future<Output = Answered> + Send + 'static,
     {
         Self { method: Method::POST, needs: Needs::Scope(Scope::Operate), ..Self::get(path, handler) }
+    }
+
+    /// A page that is of no use to who may only look.
+    fn operate(self) -> Self {
+        Self { needs: Needs::Scope(Scope::Operate), ..self }
+    }
+
+    fn admin(self) -> Self {
+        Self { needs: Needs::Scope(Scope::Admin), ..self }
     }
 
     /// For whoever has not shown who they are yet.
@@ -208,4 +238,19 @@ pub(crate) fn no_such_page(request: &Request) -> Response<Body> {
     let full = request.extensions().get::<OriginalUri>().map_or(request.uri(), |full| &full.0);
     let shell = Shell::of(full.path(), request);
     guarded(layout::refusal(&shell, &Problem::new(Cause::NoRoute, "there is no page at this address")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_signing_in_and_what_browsers_load_is_for_anyone_and_every_form_needs_more_than_looking() {
+        for Page { method, path, needs, .. } in table() {
+            let is_public = matches!(path, "/login" | "/logout") || path.starts_with("/assets/");
+            assert_eq!(needs == Needs::Nothing, is_public, "{method} {path}");
+            let may_look = needs == Needs::Scope(Scope::Read);
+            assert!(method == Method::GET || !may_look, "{method} {path}");
+        }
+    }
 }

@@ -42,7 +42,8 @@ pub(super) fn bar(s: &Shell, client: &Client, instance: &Instance) -> Markup {
 }
 
 fn signal_form(s: &Shell, client: &Client, instance: &Instance) -> Markup {
-    let known = known_signals(client, instance);
+    let mut known = known_signals(client, instance);
+    known.retain(|name| !instance.awaits.contains(name));
     let first = instance.awaits.first().or(known.first());
     html! {
         details #signal {
@@ -77,7 +78,7 @@ pub(super) async fn signal(visit: Visit) -> Answered {
 }
 
 /// A signal, as the API takes it.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub(super) struct SignalBody {
     pub(super) name: String,
     pub(super) payload: Option<Json>,

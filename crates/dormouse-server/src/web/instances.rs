@@ -31,20 +31,29 @@ pub(super) async fn show(visit: Visit) -> Answered {
     let next =
         next.map(|next| s.at(&format!("/instances{}", query.with(&[("cursor", Some(&next))]).query())));
     let first = after.map(|_| s.at(&format!("/instances{}", query.with(&[("cursor", None)]).query())));
+    let list = html! {
+        section.card #instances data-live {
+            @if page.instances.is_empty() {
+                (nothing(s, &query))
+            } @else {
+                (rows(s, &page.instances, overview.now, s.may_operate()))
+            }
+        }
+    };
     visit.page("Instances", &html! {
         h1 { "Instances" }
         (tabs(s, &query, &overview, machine.as_deref()))
         (filters(s, &query, &overview))
-        form #chosen method="get" action=(s.at("/instances/bulk")) {
-            @for name in FILTERS { @if let Some(value) = query.get(name) { input type="hidden" name=(name) value=(value); } }
-            @if s.may_operate() { (bulk_bar()) }
-            section.card #instances data-live {
-                @if page.instances.is_empty() {
-                    (nothing(s, &query))
-                } @else {
-                    (rows(s, &page.instances, overview.now, s.may_operate()))
+        @if s.may_operate() {
+            form #chosen method="get" action=(s.at("/instances/bulk")) {
+                @for name in FILTERS {
+                    @if let Some(value) = query.get(name) { input type="hidden" name=(name) value=(value); }
                 }
+                (bulk_bar())
+                (list)
             }
+        } @else {
+            (list)
         }
         (parts::pager(first, next))
     })

@@ -1,6 +1,7 @@
 //! Documents for people: indented, and cut where they are too long to read.
 
 use maud::{Markup, html};
+use serde_json::Value;
 
 /// What is shown of a document; the API has the whole.
 const SHOWN_BYTES_MAX: usize = 16 * 1024;
@@ -9,7 +10,8 @@ pub(super) fn show(text: &str) -> Markup {
     let mut shown = pretty(text);
     let is_cut = shown.len() > SHOWN_BYTES_MAX;
     if is_cut {
-        shown.truncate(shown.floor_char_boundary(SHOWN_BYTES_MAX));
+        let end = (0..=SHOWN_BYTES_MAX).rev().find(|end| shown.is_char_boundary(*end));
+        shown.truncate(end.unwrap_or(0));
     }
     html! {
         pre.json tabindex="0" { code { (shown) } }
@@ -23,6 +25,20 @@ pub(super) fn short(text: &str, chars_max: usize) -> String {
         return text.to_owned();
     }
     text.chars().take(chars_max).chain(['…']).collect()
+}
+
+/// What a document says first, for a list: its text, or the first text in it, before all else.
+pub(super) fn gist(text: &str, chars_max: usize) -> String {
+    let first = match serde_json::from_str::<Value>(text) {
+        Ok(Value::String(text)) => Some(text),
+        Ok(Value::Object(members)) => {
+            let named = ["question", "title", "text", "subject"].iter().find_map(|name| members.get(*name));
+            let said = named.into_iter().chain(members.values()).find_map(Value::as_str);
+            said.map(str::to_owned)
+        }
+        _ => None,
+    };
+    short(first.as_deref().filter(|first| !first.trim().is_empty()).unwrap_or(text), chars_max)
 }
 
 /// Indents JSON as it stands: no number is read, so none is changed.
@@ -48,7 +64,7 @@ pub(super) fn pretty(text: &str) -> String {
         match letter {
             '{' | '[' => {
                 out.push(letter);
-                while letters.next_if(|next| next.is_ascii_whitespace()).is_some() {}
+                while letters.next_if(char::is_ascii_whitespace).is_some() {}
                 if let Some(end) = letters.next_if(|next| matches!(next, '}' | ']')) {
                     out.push(end);
                 } else {
@@ -87,6 +103,11 @@ mod tests {
         let told = "{\n  \"a\": [\n    1,\n    {},\n    []\n  ],\n  \"b\": \"x: \\\"{,\",\n  \"n\": 123456789012345678901234567890.10\n}";
         assert_eq!(pretty(text), told);
         assert_eq!(pretty("null"), "null");
+        assert_eq!(gist(r#"{"claim":{"a":"x"},"question":"Pay back?"}"#, 80), "Pay back?");
+        assert_eq!(
+            [gist("\"Yes?\"", 80), gist("[1,2]", 80), gist(r#"{"a":" "}"#, 80)],
+            ["Yes?", "[1,2]", r#"{"a":" "}"#]
+        );
         assert_eq!([short("héllo", 3), short("hé", 3)], ["hél…", "hé"]);
     }
 }

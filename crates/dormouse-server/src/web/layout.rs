@@ -75,17 +75,18 @@ impl Shell {
 
     /// Whether the visitor may change anything.
     pub(super) fn may_operate(&self) -> bool {
-        self.may(Scope::Operate)
-    }
-
-    fn may(&self, scope: Scope) -> bool {
-        self.visitor.as_ref().is_some_and(|visitor| visitor.scope >= scope)
+        self.visitor.as_ref().is_some_and(|visitor| visitor.scope >= Scope::Operate)
     }
 }
 
-const PAGES: [(&str, &str, Scope); 3] = [
+const PAGES: [(&str, &str, Scope); 8] = [
     ("/", "Overview", Scope::Read),
     ("/instances", "Instances", Scope::Read),
+    ("/waiting", "Waiting", Scope::Read),
+    ("/inbox", "Inbox", Scope::Read),
+    ("/machines", "Machines", Scope::Read),
+    ("/queues", "Queues", Scope::Read),
+    ("/workers", "Workers", Scope::Read),
     ("/audit", "Audit", Scope::Admin),
 ];
 
@@ -185,6 +186,8 @@ fn told_of(notice: &str) -> Option<String> {
         ("released", []) => "It is nobody's again.".to_owned(),
         ("answered", []) => "Your answer was taken.".to_owned(),
         ("repeat", []) => "It was answered before: nothing was changed.".to_owned(),
+        ("braked", []) => "The queue is paused: nothing of it is claimed until it is resumed.".to_owned(),
+        ("unbraked", []) => "The queue runs again.".to_owned(),
         ("bulk", [done, refused]) => match refused {
             0 => format!("Done for {done}."),
             _ => format!("Done for {done}; {refused} refused it, because they had moved on meanwhile."),
