@@ -112,6 +112,13 @@ impl Browser {
         self.do_now("actions", json!({ "actions": [{ "type": "key", "id": "keys", "actions": strokes }] }));
     }
 
+    /// Types where the focus is.
+    pub fn type_here(&self, text: &str) {
+        let focused = self.get("element/active")[ELEMENT].as_str().expect("a reference").to_owned();
+        let focused = Element { browser: self, id: focused };
+        focused.do_now("value", json!({ "text": text })).expect("what has the focus takes text");
+    }
+
     /// What a function body returns in the page.
     pub fn js(&self, script: &str) -> Value {
         self.do_now("execute/sync", json!({ "script": script, "args": [] }))
@@ -131,14 +138,10 @@ impl Browser {
         self.do_now("goog/cdp/execute", json!({ "cmd": "Emulation.setEmulatedMedia", "params": params }));
     }
 
-    /// Says yes to the question that the page asks; `None` if it asks none.
+    /// What the page asks in a dialog, if it asks anything.
     pub fn question(&self) -> Option<String> {
         let asked = self.ask("GET", &self.path("alert/text"), &Value::Null).ok()?;
         Some(asked.as_str().unwrap_or_default().to_owned())
-    }
-
-    pub fn say_yes(&self) {
-        self.soon("the page asks nothing", || self.command("alert/accept", json!({})));
     }
 
     /// What the browser has complained about since it was asked last: scripts that failed, what the content

@@ -31,3 +31,26 @@ macro_rules! suite {
 }
 
 mod hostile;
+mod look;
+mod walk;
+
+use self::driver::Browser;
+use self::kit::Site;
+
+/// A browser in which this page is open.
+fn open(site: &Site, path: &str) -> Browser {
+    let browser = Browser::open();
+    go(&browser, site, path);
+    browser
+}
+
+/// Opens a page, and waits until it is live, if it ever is.
+fn go(browser: &Browser, site: &Site, path: &str) {
+    browser.go(&format!("http://{}{path}", site.address));
+    live(browser);
+}
+
+/// Waits until the page hears of changes, if it is one of those.
+fn live(browser: &Browser) {
+    browser.until("return !document.querySelector('[data-live]') || document.querySelector('#live').dataset.state === 'on'");
+}
