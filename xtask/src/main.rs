@@ -6,6 +6,8 @@ mod deny;
 mod newest;
 mod postgres;
 mod schemathesis;
+mod screenshots;
+mod shop;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
@@ -22,6 +24,7 @@ cargo xtask soak [N]         the tests of `dormouse`, N times (100 unless said),
 cargo xtask schemathesis     requests made up from the served OpenAPI document, and the answers held against it
 cargo xtask postgres         a PostgreSQL for `cargo test` by hand, until Ctrl-C
 cargo xtask newest-postgres  fetches the newest PostgreSQL with npm, and prints the directory of its programs
+cargo xtask screenshots      pictures of the dashboard's pages into docs/screenshots, with Debian's Chromium
 cargo xtask advisories       known vulnerabilities in dependencies; needs a network
 cargo xtask help             this list
 
@@ -55,6 +58,7 @@ fn command(mut args: Vec<String>) -> Result {
         (["schemathesis"], _) => schemathesis::alone(pg_bin),
         (["postgres"], _) => postgres::foreground(pg_bin),
         (["newest-postgres"], None) => newest::print(),
+        (["screenshots"], None) => screenshots::make(),
         (["advisories"], None) => deny::advisories(),
         (["help" | "--help" | "-h"], None) => {
             println!("{HELP}");
