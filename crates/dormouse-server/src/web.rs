@@ -9,6 +9,7 @@ mod bulk;
 mod chart;
 mod diff;
 mod fields;
+mod form;
 mod inbox;
 mod instance;
 mod instances;
