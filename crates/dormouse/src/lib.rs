@@ -118,6 +118,8 @@ mod guide {
     mod cli {}
     #[doc = include_str!("../../../docs/guide/http-api.md")]
     mod http_api {}
+    #[doc = include_str!("../../../docs/guide/dashboard.md")]
+    mod dashboard {}
     #[doc = include_str!("../../../docs/guide/security.md")]
     mod security {}
 }

@@ -56,7 +56,7 @@ fn signal_forms(s: &Shell, client: &Client, instance: &Instance) -> Markup {
         details #signal {
             summary.primary { "Signal…" }
             @for (name, form) in &awaited {
-                form.panel method="post" action=(action) data-signal=(name) {
+                form.panel #{"signal-for-" (name)} method="post" action=(action) data-signal=(name) {
                     h2 { (name) }
                     (s.token()) (once())
                     input type="hidden" name="name" value=(name);
@@ -64,7 +64,7 @@ fn signal_forms(s: &Shell, client: &Client, instance: &Instance) -> Markup {
                     button.primary type="submit" { "Send " (name) }
                 }
             }
-            form.panel method="post" action=(action) data-signal="" {
+            form.panel #signal-other method="post" action=(action) data-signal="" {
                 @if !awaited.is_empty() { h2 { "Another signal" } }
                 (s.token()) (once())
                 label for="signal-name" { "Name" }

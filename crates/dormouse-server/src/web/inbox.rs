@@ -42,6 +42,8 @@ pub(super) async fn show(visit: Visit) -> Answered {
             @if asked.is_empty() {
                 (parts::empty("Nothing is asked.", &html! { "A step asks with " code { "Outcome::dispatch(Unit::one(question), next)" } ", sleeps, and wakes with the answer given here." }))
             } @else {
+                @let count = if has_more { format!("{ROWS}+") } else { asked.len().to_string() };
+                p.muted data-announce=(count) { (count) (if asked.len() == 1 { " question waits." } else { " questions wait." }) }
                 (parts::table("Questions", &html! { th scope="col" { "Question" } th scope="col" { "Asked by" } th scope="col" { "Since" } th scope="col" { "Until" } th scope="col" { "Claimed by" } }, &html! {
                     @for one in &asked { (row(s, one, now)) }
                 }))
@@ -80,7 +82,7 @@ pub(super) async fn one(visit: Visit) -> Answered {
         article #question data-interaction=(id) data-status=(one.status.as_str()) {
             div #head data-live {
                 h1 { (json::gist(one.request.as_str(), 200)) " " span.status data-status=(one.status.as_str()) { (parts::words(one.status.as_str())) } }
-                p.why data-announce {
+                p.why data-announce={ (one.status.as_str()) " " (holder.unwrap_or_default()) } {
                     @if one.status.is_open() {
                         @match holder {
                             None => "It waits for an answer, and nobody has claimed it.",
