@@ -84,15 +84,17 @@
       if (answer.redirected) { location.reload(); return; }
       if (!answer.ok) throw new Error(String(answer.status));
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const said = (where) => [...where.querySelectorAll("[data-announce]")].map((one) => one.textContent).join(" ");
-      const before = said(document);
+      // What is told aloud is what changed in substance: ages in a sentence change all the time.
+      const told = () => [...document.querySelectorAll("[data-announce]")];
+      const before = new Set(told().map((one) => one.dataset.announce));
       for (const region of regions()) {
         const next = page.getElementById(region.id);
         if (next) morph(region, next);
       }
       const article = byId("instance"), next = page.getElementById("instance");
       if (article && next) article.dataset.status = next.dataset.status;
-      if (said(document) !== before) announce(said(document));
+      const news = told().filter((one) => !before.has(one.dataset.announce));
+      if (news.length) announce(news.map((one) => one.textContent).join(" "));
       showChooseAll();
       tellChosen();
     } catch {

@@ -9,6 +9,7 @@ mod bulk;
 mod chart;
 mod diff;
 mod fields;
+mod form;
 mod inbox;
 mod instance;
 mod instances;
@@ -79,6 +80,7 @@ fn table() -> Vec<Page> {
         Page::get("/login", login::form).public(),
         Page::post("/login", login::enter).public(),
         Page::post("/logout", login::leave).public(),
+        Page::post("/namespace", login::choose),
         Page::get("/assets/dormouse.css", layout::style).public(),
         Page::get("/assets/dormouse.js", layout::script).public(),
         Page::get("/assets/dormouse.svg", layout::icon).public(),

@@ -7,6 +7,7 @@ mod engine;
 mod error;
 mod explain;
 pub mod flow;
+mod form;
 mod history;
 mod instance;
 mod json;
@@ -32,6 +33,7 @@ pub use crate::clock::{Clock, SystemClock, VirtualClock, When};
 pub use crate::context::{ChildView, Context};
 pub use crate::engine::{Engine, EngineBuilder, Unreadable};
 pub use crate::error::{BoxError, Error, Result};
+pub use crate::form::{Field, Form};
 pub use crate::history::{Event, EventKind, History, Retention};
 pub use crate::instance::{
     At, DEFAULT_NAMESPACE, Inserted, Instance, InstanceId, KeyScope, NewInstance, Status, Wake, WorkerId,
@@ -116,6 +118,8 @@ mod guide {
     mod cli {}
     #[doc = include_str!("../../../docs/guide/http-api.md")]
     mod http_api {}
+    #[doc = include_str!("../../../docs/guide/dashboard.md")]
+    mod dashboard {}
     #[doc = include_str!("../../../docs/guide/security.md")]
     mod security {}
 }

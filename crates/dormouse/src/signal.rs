@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{Limits, check_name};
-use crate::{InstanceId, Json, Result};
+use crate::{Form, InstanceId, Json, Result};
 
 /// A signal's name together with the type of its payload.
 ///
@@ -61,11 +61,14 @@ pub struct Accepts {
     pub name: &'static str,
     /// Says why a payload does not decode into the declared type.
     pub check: fn(&Json) -> Result<(), String>,
+    /// Tells what its payloads look like.
+    pub form: fn() -> Form,
 }
 
 impl<T: DeserializeOwned> From<Signal<T>> for Accepts {
     fn from(signal: Signal<T>) -> Self {
-        Self { name: signal.name, check: |payload| crate::json::decode_text::<T>(payload.as_str()).map(drop) }
+        let check = |payload: &Json| crate::json::decode_text::<T>(payload.as_str()).map(drop);
+        Self { name: signal.name, check, form: Form::of::<T> }
     }
 }
 

@@ -8,9 +8,12 @@ use serde_json::{Value, json};
 use super::Answered;
 use super::layout::Shell;
 use super::visit::Visit;
-use super::{json as document, parts};
+use super::{form, json as document, parts};
 use crate::access;
 use crate::problem::Problem;
+
+/// Forms for signals that it waits for; more names than this are written by hand.
+const AWAITED_FORMS: usize = 4;
 
 /// The actions that make sense for an instance as it is.
 pub(super) fn bar(s: &Shell, client: &Client, instance: &Instance) -> Markup {
@@ -20,7 +23,7 @@ pub(super) fn bar(s: &Shell, client: &Client, instance: &Instance) -> Markup {
     html! {
         div #actions.actions data-live role="group" aria-label="Actions" {
             @if is_live {
-                (signal_form(s, client, instance))
+                (signal_forms(s, client, instance))
                 @if instance.paused { (parts::button(s, &format!("{here}/resume"), "", "Resume", None)) }
                 @else { (parts::button(s, &format!("{here}/pause"), "", "Pause", None)) }
                 details #cancel {
@@ -41,37 +44,61 @@ pub(super) fn bar(s: &Shell, client: &Client, instance: &Instance) -> Markup {
     }
 }
 
-fn signal_form(s: &Shell, client: &Client, instance: &Instance) -> Markup {
-    let mut known = known_signals(client, instance);
-    known.retain(|name| !instance.awaits.contains(name));
-    let first = instance.awaits.first().or(known.first());
+/// A form for each signal that it waits for and whose payload is known, and one for any other.
+fn signal_forms(s: &Shell, client: &Client, instance: &Instance) -> Markup {
+    let form_of = |name: &str| form::of_signal(client, &instance.machine, instance.version, name);
+    let awaited = instance.awaits.iter().take(AWAITED_FORMS);
+    let awaited: Vec<_> = awaited.filter_map(|name| Some((name, form_of(name)?))).collect();
+    let action = s.at(&format!("/instances/{}/signal", instance.id));
+    let others = accepted(client, instance);
+    let first = instance.awaits.first().filter(|_| awaited.is_empty());
     html! {
         details #signal {
             summary.primary { "Signal…" }
-            form.panel method="post" action=(s.at(&format!("/instances/{}/signal", instance.id))) {
-                (s.token())
-                // Sent twice by mistake, it is delivered once.
-                @if let Ok(once) = access::random() { input type="hidden" name="dedup_key" value={"page-" (access::hex(&once[..12]))}; }
+            @for (name, form) in &awaited {
+                form.panel #{"signal-for-" (name)} method="post" action=(action) data-signal=(name) {
+                    h2 { (name) }
+                    (s.token()) (once())
+                    input type="hidden" name="name" value=(name);
+                    (form::inputs(Some(form), "payload", "Payload"))
+                    button.primary type="submit" { "Send " (name) }
+                }
+            }
+            form.panel #signal-other method="post" action=(action) data-signal="" {
+                @if !awaited.is_empty() { h2 { "Another signal" } }
+                (s.token()) (once())
                 label for="signal-name" { "Name" }
                 input #signal-name name="name" value=[first] list="signal-names" required spellcheck="false";
-                datalist #signal-names { @for name in instance.awaits.iter().chain(&known) { option value=(name) {} } }
+                datalist #signal-names { @for name in &others { option value=(name) {} } }
                 label for="signal-payload" { "Payload, as JSON" }
-                textarea #signal-payload name="payload" rows="4" spellcheck="false" { "null" }
-                button.primary type="submit" { "Send signal" }
+                textarea #signal-payload name="payload" rows="4" spellcheck="false" placeholder="null" {}
+                button type="submit" { "Send signal" }
             }
         }
     }
 }
 
+/// A dedup key: sent twice by mistake, the signal is delivered once.
+pub(super) fn once() -> Markup {
+    html! {
+        @if let Ok(once) = access::random() {
+            input type="hidden" name="dedup_key" value={"page-" (access::hex(&once[..12]))};
+        }
+    }
+}
+
 /// The signals that its machine says it takes, where this process knows its code.
-fn known_signals(client: &Client, instance: &Instance) -> Vec<String> {
+fn accepted(client: &Client, instance: &Instance) -> Vec<&'static str> {
     let code = client.registry().get(&instance.machine, instance.version);
-    code.map(|code| code.accepts().iter().map(|accepts| accepts.name.to_owned()).collect())
-        .unwrap_or_default()
+    code.map(|code| code.accepts().iter().map(|accepts| accepts.name).collect()).unwrap_or_default()
 }
 
 pub(super) async fn signal(visit: Visit) -> Answered {
-    let body = signal_body(&visit)?;
+    let name = visit.form.text("name").ok_or_else(|| Problem::invalid("a signal needs a name"))?;
+    let instance = visit.instance().await?;
+    let form = form::of_signal(&visit.client, &instance.machine, instance.version, &name);
+    let payload = form::read(&visit.form, form.as_ref(), "payload")?;
+    let body = SignalBody { name, payload, dedup_key: visit.form.text("dedup_key") };
     let told = on(&visit, "/v1/instances/{instance}/signals", &body).await?;
     let notice = if told["delivered"] == "duplicate" { "duplicate" } else { "signalled" };
     back(&visit, notice)
@@ -83,24 +110,6 @@ pub(super) struct SignalBody {
     pub(super) name: String,
     pub(super) payload: Option<Json>,
     pub(super) dedup_key: Option<String>,
-}
-
-/// The signal that a form describes.
-pub(super) fn signal_body(visit: &Visit) -> Result<SignalBody, Problem> {
-    let name = visit.form.text("name").ok_or_else(|| Problem::invalid("a signal needs a name"))?;
-    let payload = json_of(visit, "payload", "the payload")?;
-    Ok(SignalBody { name, payload, dedup_key: visit.form.text("dedup_key") })
-}
-
-/// A field that holds JSON, as it was written.
-pub(super) fn json_of(visit: &Visit, field: &str, what: &'static str) -> Result<Option<Json>, Problem> {
-    let read = |text: &str| {
-        Json::parse(what, text).map_err(|_| {
-            let shown = document::short(text, 60);
-            Problem::invalid(format!("{what} is not JSON: {shown} (text goes in quotes, like \"this\")"))
-        })
-    };
-    visit.form.get(field).map(read).transpose()
 }
 
 pub(super) async fn cancel(visit: Visit) -> Answered {
@@ -187,7 +196,7 @@ pub(super) async fn fork(visit: Visit) -> Answered {
         seq,
         key: visit.form.text("key"),
         step: visit.form.text("step"),
-        state: json_of(&visit, "state", "the state")?,
+        state: form::read(&visit.form, None, "state")?,
         queue: visit.form.text("queue"),
     };
     let told = on(&visit, "/v1/instances/{instance}/fork", &body).await?;

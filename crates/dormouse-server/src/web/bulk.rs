@@ -9,12 +9,12 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::Answered;
-use super::act::{SignalBody, signal_body};
+use super::act::{SignalBody, once};
 use super::fields::Fields;
+use super::form;
 use super::instances::{FILTERS, filter};
 use super::parts::{self, number};
 use super::visit::Visit;
-use crate::access;
 use crate::problem::Problem;
 
 /// Instances that one form acts on. More are told of, and left for the next form.
@@ -136,7 +136,7 @@ pub(super) async fn confirm(visit: Visit) -> Answered {
                 // Exactly those that were counted, whatever matches by the time this is sent.
                 input type="hidden" name="ids" value=(ids.join(","));
                 @for name in FILTERS { @if let Some(value) = visit.query.get(name) { input type="hidden" name=(name) value=(value); } }
-                @if verb == Verb::Signal { (signal_fields(&visit.query)) }
+                @if verb == Verb::Signal { (signal_fields(&visit)) }
                 div.buttons {
                     button.primary[verb != Verb::Cancel].danger[verb == Verb::Cancel] type="submit" { (verb.button()) " " (count) }
                     a href=(back) { "Back" }
@@ -157,14 +157,26 @@ fn named(visit: &Visit, meant: &[Instance]) -> Markup {
     }
 }
 
-fn signal_fields(query: &Fields) -> Markup {
+fn signal_fields(visit: &Visit) -> Markup {
+    let query = &visit.query;
+    let name = query.get("name").or(query.get("awaiting"));
+    let form = name.and_then(|name| form::of_any_signal(&visit.client, name));
+    let payload =
+        query.text("payload").or(form.as_ref().map(form::sample)).unwrap_or_else(|| "null".to_owned());
     html! {
         label for="signal-name" { "Name" }
-        input #signal-name name="name" value=[query.get("name").or(query.get("awaiting"))] required spellcheck="false";
+        input #signal-name name="name" value=[name] required spellcheck="false";
         label for="signal-payload" { "Payload, as JSON" }
-        textarea #signal-payload name="payload" rows="4" spellcheck="false" { (query.get("payload").unwrap_or("null")) }
-        @if let Ok(once) = access::random() { input type="hidden" name="dedup_key" value={"page-" (access::hex(&once[..12]))}; }
+        textarea #signal-payload name="payload" rows="4" spellcheck="false" { (payload) }
+        (once())
     }
+}
+
+/// The signal that the form describes.
+fn signal_of(visit: &Visit) -> Result<SignalBody, Problem> {
+    let name = visit.form.text("name").ok_or_else(|| Problem::invalid("a signal needs a name"))?;
+    let payload = form::read(&visit.form, None, "payload")?;
+    Ok(SignalBody { name, payload, dedup_key: visit.form.text("dedup_key") })
 }
 
 /// The instances that are meant and to which it can be done, and whether there are more.
@@ -201,7 +213,7 @@ pub(super) async fn act(visit: Visit) -> Answered {
     if ids.is_empty() || ids.len() > MAX {
         return Err(Problem::invalid(format!("a form acts on 1 to {MAX} instances")));
     }
-    let signal = if verb == Verb::Signal { Some(signal_body(&visit)?) } else { None };
+    let signal = if verb == Verb::Signal { Some(signal_of(&visit)?) } else { None };
     let visit = Arc::new(visit);
     let results: Vec<Result<Value, Problem>> = stream::iter(ids)
         .map(|id| one(visit.clone(), verb, id, signal.clone()))

@@ -2,16 +2,15 @@
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{InteractionFilter, Which};
-use dormouse::{Interaction, InteractionId};
+use dormouse::{Form, Interaction, InteractionId};
 use maud::{Markup, html};
 use serde_json::json;
 
 use super::Answered;
-use super::act::json_of;
 use super::layout::Shell;
 use super::parts::{self, time};
 use super::visit::Visit;
-use super::{json, overview};
+use super::{form, json, overview};
 use crate::cursor::{self, List};
 use crate::problem::{Cause, Problem};
 
@@ -43,6 +42,8 @@ pub(super) async fn show(visit: Visit) -> Answered {
             @if asked.is_empty() {
                 (parts::empty("Nothing is asked.", &html! { "A step asks with " code { "Outcome::dispatch(Unit::one(question), next)" } ", sleeps, and wakes with the answer given here." }))
             } @else {
+                @let count = if has_more { format!("{ROWS}+") } else { asked.len().to_string() };
+                p.muted data-announce=(count) { (count) (if asked.len() == 1 { " question waits." } else { " questions wait." }) }
                 (parts::table("Questions", &html! { th scope="col" { "Question" } th scope="col" { "Asked by" } th scope="col" { "Since" } th scope="col" { "Until" } th scope="col" { "Claimed by" } }, &html! {
                     @for one in &asked { (row(s, one, now)) }
                 }))
@@ -81,7 +82,7 @@ pub(super) async fn one(visit: Visit) -> Answered {
         article #question data-interaction=(id) data-status=(one.status.as_str()) {
             div #head data-live {
                 h1 { (json::gist(one.request.as_str(), 200)) " " span.status data-status=(one.status.as_str()) { (parts::words(one.status.as_str())) } }
-                p.why data-announce {
+                p.why data-announce={ (one.status.as_str()) " " (holder.unwrap_or_default()) } {
                     @if one.status.is_open() {
                         @match holder {
                             None => "It waits for an answer, and nobody has claimed it.",
@@ -102,7 +103,7 @@ pub(super) async fn one(visit: Visit) -> Answered {
             }
             section.card { h2 { "Question" } (json::show(one.request.as_str())) }
             div #answer data-live {
-                @if one.status.is_open() && s.may_operate() && is_free { (answer_forms(s, &one, is_mine)) }
+                @if one.status.is_open() && s.may_operate() && is_free { (answer_forms(s, &one, is_mine, form::of_answer(&visit.client, &one.machine, &one.step).as_ref())) }
                 @if let Some(output) = &one.output { section.card { h2 { "Answer" } (json::show(output.as_str())) } }
                 @if let Some(error) = &one.error { section.card { h2 { "Why it failed" } p.bad { (json::short(error, 2_000)) } } }
             }
@@ -110,15 +111,14 @@ pub(super) async fn one(visit: Visit) -> Answered {
     })
 }
 
-fn answer_forms(s: &Shell, one: &Interaction, is_mine: bool) -> Markup {
+fn answer_forms(s: &Shell, one: &Interaction, is_mine: bool, form: Option<&Form>) -> Markup {
     let here = format!("/inbox/{}", one.id);
     html! {
         div.columns {
             form.card #complete method="post" action=(s.at(&format!("{here}/complete"))) {
                 h2 { "Answer" }
                 (s.token())
-                label for="output" { "Answer, as JSON" }
-                textarea #output name="output" rows="5" spellcheck="false" { "true" }
+                (form::inputs(form, "output", "Answer"))
                 button.primary type="submit" { "Answer" }
             }
             div {
@@ -170,7 +170,9 @@ struct CompleteBody<'a> {
 }
 
 pub(super) async fn complete(visit: Visit) -> Answered {
-    let output = json_of(&visit, "output", "the answer")?;
+    let asked = interaction(&visit).await?;
+    let form = form::of_answer(&visit.client, &asked.machine, &asked.step);
+    let output = form::read(&visit.form, form.as_ref(), "output")?;
     let body = CompleteBody { output, assignee: &visit.caller.who };
     let told = on(&visit, "/v1/interactions/{interaction}/complete", &body).await?;
     back(&visit, if told["completed"] == "repeat" { "repeat" } else { "answered" })

@@ -69,7 +69,7 @@ fn head(s: &Shell, instance: &Instance, why: &str, now: Timestamp) -> Markup {
     html! {
         p.crumbs { a href=(s.at("/instances")) { "Instances" } " / " (parts::machine_link(s, &instance.machine)) }
         h1 { (parts::name(instance)) " " span #status { (parts::status(instance.status)) } @if instance.paused { " " span.badge { "paused" } } }
-        p.why #why data-announce { (sentence(why)) }
+        p.why #why data-announce=(format!("{} {} {}", instance.status.as_str(), instance.step, instance.paused)) { (sentence(why)) }
         dl.facts {
             (fact("Number", html! { (instance.id) }))
             (fact("Machine", html! { (instance.machine) " v" (instance.version) }))

@@ -31,6 +31,8 @@ pub(super) struct Shell {
     is_read: bool,
     visitor: Option<Caller>,
     has_session: bool,
+    /// Whether anyone may come in.
+    is_open: bool,
 }
 
 impl Shell {
@@ -48,6 +50,7 @@ impl Shell {
             is_read: request.method() == Method::GET,
             visitor: None,
             has_session: false,
+            is_open: false,
         }
     }
 
@@ -55,6 +58,7 @@ impl Shell {
     pub(super) fn admit(&mut self, app: &App, caller: &Caller, session: Option<&SessionId>, needs: Needs) {
         self.csrf = app.web.sessions.csrf(session);
         self.has_session = session.is_some();
+        self.is_open = !app.door.asks_for_keys();
         let is_known = session.is_some() || needs != Needs::Nothing || !app.door.asks_for_keys();
         self.visitor = is_known.then(|| caller.clone());
     }
@@ -156,7 +160,15 @@ fn side(shell: &Shell) -> Markup {
             div.who {
                 p #live data-state="off" { span.dot aria-hidden="true" {} span.word { "not live" } }
                 @if let Some(visitor) = &shell.visitor {
-                    p { span.muted { "Namespace " } strong { (visitor.namespace) } }
+                    @if shell.is_open {
+                        form method="post" action=(shell.at("/namespace")) {
+                            (shell.token())
+                            label for="namespace" { "Namespace" }
+                            input #namespace name="namespace" value=(visitor.namespace) spellcheck="false";
+                        }
+                    } @else {
+                        p { span.muted { "Namespace " } strong { (visitor.namespace) } }
+                    }
                     p.muted title=(visitor.who) { (visitor.who) ", " (visitor.scope) }
                 }
                 button #theme type="button" hidden { "Light or dark" }

@@ -1,11 +1,12 @@
 //! Signing in with an API key, and out.
 
 use axum::http::{HeaderValue, header};
+use dormouse::DEFAULT_NAMESPACE;
 use maud::html;
 
 use super::Answered;
 use super::fields::Fields;
-use super::session::set_cookie;
+use super::session::{choose_namespace, set_cookie};
 use super::visit::{Visit, see_other};
 use crate::access::Caller;
 use crate::problem::{Cause, Problem};
@@ -58,6 +59,18 @@ pub(super) async fn leave(visit: Visit) -> Answered {
     let mut response = see_other(&visit.shell.at("/login"));
     let cookie = set_cookie(&visit.app, &visit.headers, &visit.shell.root, None);
     response.headers_mut().insert(header::SET_COOKIE, header_value(&cookie));
+    Ok(response)
+}
+
+/// Chooses a namespace, where anyone may come in; with an API key, it is the key's.
+pub(super) async fn choose(visit: Visit) -> Answered {
+    let name = visit.form.get("namespace").unwrap_or(DEFAULT_NAMESPACE);
+    let mut response = see_other(&visit.shell.home());
+    if !visit.app.door.asks_for_keys() {
+        visit.client.in_namespace(name)?;
+        let cookie = choose_namespace(&visit.shell.root, name);
+        response.headers_mut().insert(header::SET_COOKIE, header_value(&cookie));
+    }
     Ok(response)
 }
 

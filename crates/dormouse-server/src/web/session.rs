@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use axum::http::{HeaderMap, header};
 use dormouse::store::ApiKey;
 
+use super::fields::Fields;
 use crate::access::{self, Caller, hash, hex, is_same};
 use crate::problem::{Cause, Problem};
 use crate::route::Needs;
 use crate::server::App;
 
 const COOKIE: &str = "dormouse_session";
+const NAMESPACE_COOKIE: &str = "dormouse_namespace";
 /// How long a session lasts, used or not.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3600);
 /// Sessions of one API key: a new one ends the oldest.
@@ -92,7 +94,8 @@ pub(super) async fn visitor(
 ) -> Result<(Caller, Option<SessionId>), Problem> {
     let store = &**app.client.store();
     if !app.door.asks_for_keys() {
-        return Ok((app.door.caller(headers, store).await?, None));
+        let caller = app.door.caller(headers, store).await?;
+        return Ok((Caller { namespace: chosen(app, headers).unwrap_or(caller.namespace), ..caller }, None));
     }
     match session_of(headers) {
         Some(id) => match caller_of(app, &id).await? {
@@ -113,6 +116,20 @@ pub(super) async fn caller_of(app: &App, id: &SessionId) -> Result<Option<Caller
     let Some(Session { key, key_hash, .. }) = app.web.sessions.find(id) else { return Ok(None) };
     let key = app.door.key_of(&key, &key_hash, &**app.client.store()).await?;
     Ok(key.map(Caller::from))
+}
+
+/// The namespace that was chosen, where anyone may choose.
+fn chosen(app: &App, headers: &HeaderMap) -> Option<String> {
+    let text = cookie(headers, NAMESPACE_COOKIE)?;
+    let name = Fields::parse(format!("name={text}").as_bytes()).text("name")?;
+    app.client.in_namespace(&name).is_ok().then_some(name)
+}
+
+/// The header that makes a browser choose a namespace.
+pub(super) fn choose_namespace(root: &str, name: &str) -> String {
+    let path = if root.is_empty() { "/" } else { root };
+    let name: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
+    format!("{NAMESPACE_COOKIE}={name}; Path={path}; HttpOnly; SameSite=Strict")
 }
 
 fn session_of(headers: &HeaderMap) -> Option<SessionId> {

@@ -5,10 +5,9 @@ use dormouse::store::Filter;
 use maud::{Markup, html};
 
 use super::Answered;
-use super::layout::Shell;
 use super::overview::awaited_row;
 use super::visit::Visit;
-use super::{instances, parts};
+use super::{form, instances, parts};
 use crate::cursor::{self, List};
 
 const ROWS: usize = 50;
@@ -57,7 +56,7 @@ async fn who(visit: Visit, signal: String) -> Answered {
     visit.page(&format!("Waiting for {signal}"), &html! {
         p.crumbs { a href=(s.at("/waiting")) { "Waiting" } }
         h1 { "Waiting for " (signal) }
-        @if s.may_operate() { (signal_all(s, &signal)) }
+        @if s.may_operate() { (signal_all(&visit, &signal)) }
         section.card #waiting data-live {
             @if page.instances.is_empty() {
                 (parts::empty("Nobody waits for it now.", &html! { "They may have been signalled meanwhile, or their timeouts came first." }))
@@ -71,7 +70,10 @@ async fn who(visit: Visit, signal: String) -> Answered {
 }
 
 /// Leads to the page that says how many there are, and asks.
-fn signal_all(s: &Shell, signal: &str) -> Markup {
+fn signal_all(visit: &Visit, signal: &str) -> Markup {
+    let s = &visit.shell;
+    let sample = form::of_any_signal(&visit.client, signal)
+        .map_or_else(|| "null".to_owned(), |form| form::sample(&form));
     html! {
         details.actions #signal-all {
             summary.primary { "Signal all…" }
@@ -79,8 +81,9 @@ fn signal_all(s: &Shell, signal: &str) -> Markup {
                 input type="hidden" name="verb" value="signal";
                 input type="hidden" name="which" value="all";
                 input type="hidden" name="awaiting" value=(signal);
+                @if let Some(machine) = visit.query.get("machine") { input type="hidden" name="machine" value=(machine); }
                 label for="all-payload" { "Payload of " (signal) ", as JSON" }
-                textarea #all-payload name="payload" rows="4" spellcheck="false" { "null" }
+                textarea #all-payload name="payload" rows="4" spellcheck="false" { (sample) }
                 button type="submit" { "Count them first" }
             }
         }

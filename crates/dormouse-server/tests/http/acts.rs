@@ -45,9 +45,12 @@ async fn a_signal_from_a_page_wakes_its_instance_once(database: Database) {
     let browser = site.browser();
     let id = site.order(7).await;
     let page = browser.page(&format!("/instances/{id}")).await;
-    assert!(page.contains("name=\"name\" value=\"paid\""), "what it waits for is filled in: {page}");
+    for part in ["name=\"name\" value=\"paid\"", "name=\"payload.is\" type=\"number\"", "Send paid</button>"]
+    {
+        assert!(page.contains(part), "a form for what it waits for: {page}");
+    }
     site.post(&format!("/v1/instances/{id}/pause"), json!({})).await.expect(200);
-    let signal = [("name", "paid"), ("payload", "5"), ("dedup_key", "page-1")];
+    let signal = [("name", "paid"), ("typed", "yes"), ("payload.is", "5"), ("dedup_key", "page-1")];
     act(&browser, id, "signal", &signal, "signalled").await;
     assert_eq!(newest(&site).await, entry("instance.signal", id, "ok"));
     act(&browser, id, "signal", &signal, "duplicate").await;

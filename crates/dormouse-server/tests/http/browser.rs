@@ -42,14 +42,11 @@ impl Browser<'_> {
     }
 
     /// A page that must be there.
-    #[track_caller]
-    pub fn page<'b>(&'b self, path: &'b str) -> impl Future<Output = String> + 'b {
-        async move {
-            let answer = self.get(path).await;
-            assert_eq!(answer.status, 200, "{path}: {}", answer.text);
-            assert_eq!(answer.header("content-type"), "text/html; charset=utf-8", "{path}");
-            answer.text
-        }
+    pub async fn page(&self, path: &str) -> String {
+        let answer = self.get(path).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        assert_eq!(answer.header("content-type"), "text/html; charset=utf-8", "{path}");
+        answer.text
     }
 
     /// Sends a form that is on a page.

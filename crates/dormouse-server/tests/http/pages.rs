@@ -14,6 +14,7 @@ suite![
     lists_go_on_from_page_to_page,
     a_history_shows_what_each_transition_changed,
     pages_may_load_nothing_from_elsewhere,
+    a_namespace_is_chosen_where_anyone_may_come_in,
 ];
 
 /// Pages that need nothing to be there.
@@ -228,4 +229,19 @@ async fn pages_may_load_nothing_from_elsewhere(database: Database) {
             assert!(!answer.text.contains(outside), "{path} holds {outside:?}");
         }
     }
+}
+
+async fn a_namespace_is_chosen_where_anyone_may_come_in(database: Database) {
+    let site = database.open().await;
+    site.order(7).await;
+    let mut browser = site.browser();
+    let answer = browser.submit("/", "/namespace", &[("namespace", "acme ltd")]).await;
+    assert_eq!(leads_to(&answer), "/");
+    browser.cookie = answer.header("set-cookie").split(';').next().map(str::to_owned);
+    let page = browser.page("/instances").await;
+    assert!(page.contains("value=\"acme ltd\"") && page.contains("There are no instances yet."), "{page}");
+    assert_eq!(browser.submit("/", "/namespace", &[("namespace", &"x".repeat(300))]).await.status, 422);
+    // A cookie that somebody bent is no trap.
+    browser.cookie = Some(format!("dormouse_namespace={}", "x".repeat(300)));
+    assert!(browser.page("/instances").await.contains("order:7"));
 }

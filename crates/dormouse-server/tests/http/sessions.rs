@@ -46,6 +46,7 @@ const PAGES: &[(&str, &str, Option<Scope>)] = &[
     ("post", "/queues/default/resume", Some(Scope::Operate)),
     ("get", "/workers", Some(Scope::Read)),
     ("get", "/audit", Some(Scope::Admin)),
+    ("post", "/namespace", Some(Scope::Operate)),
     ("get", "/login", None),
     ("get", "/assets/dormouse.css", None),
     ("get", "/assets/dormouse.js", None),
@@ -189,6 +190,7 @@ async fn a_wrong_key_opens_no_session(database: Database) {
     let mut forger = site.browser();
     forger.cookie = Some(format!("dormouse_session={}", "0".repeat(64)));
     assert_eq!(forger.get("/").await.status, 303);
+    assert_eq!((forger.get("/live").await.status, site.browser().get("/live").await.status), (401, 401));
     // A session is for the pages: the API asks for the key itself.
     let browser = site.signed_in(&key).await;
     assert_eq!(browser.get("/v1/stats").await.status, 401);
