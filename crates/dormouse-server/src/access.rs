@@ -74,6 +74,13 @@ impl Caller {
     }
 }
 
+impl From<ApiKey> for Caller {
+    fn from(key: ApiKey) -> Self {
+        let who = format!("{} ({KEY_PREFIX}{})", key.label, key.id);
+        Self { who, namespace: key.namespace, scope: key.scope }
+    }
+}
+
 /// Tells who a caller is.
 pub(crate) struct Door {
     access: Access,
@@ -129,16 +136,30 @@ impl Door {
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
         });
         let unknown = || refuse("the API key is unknown, has expired, or was revoked");
-        let (id, hash) = sent.and_then(split).ok_or_else(unknown)?;
-        let key = self.look_up(id, store).await?.ok_or_else(unknown)?;
-        if !is_same(&key.hash, &hash) || !key.is_live {
-            return Err(unknown());
-        }
-        Ok(Caller {
-            who: format!("{} ({KEY_PREFIX}{})", key.label, key.id),
-            namespace: key.namespace,
-            scope: key.scope,
-        })
+        let sent = sent.ok_or_else(unknown)?;
+        self.key(sent, store).await?.map(Caller::from).ok_or_else(unknown)
+    }
+
+    /// Whether callers have to show an API key, or a session that was opened with one.
+    pub(crate) fn asks_for_keys(&self) -> bool {
+        matches!(self.access.0, Way::Keys)
+    }
+
+    /// The API key that this is, if it opens anything now.
+    pub(crate) async fn key(&self, sent: &str, store: &dyn Store) -> Result<Option<ApiKey>, Problem> {
+        let Some((id, hash)) = split(sent) else { return Ok(None) };
+        self.key_of(id, &hash, store).await
+    }
+
+    /// The API key with this public part, if its secret has this hash and it opens anything now.
+    pub(crate) async fn key_of(
+        &self,
+        id: &str,
+        hash: &[u8; 32],
+        store: &dyn Store,
+    ) -> Result<Option<ApiKey>, Problem> {
+        let found = self.look_up(id, store).await?;
+        Ok(found.filter(|key| is_same(&key.hash, hash) && key.is_live))
     }
 
     async fn look_up(&self, id: &str, store: &dyn Store) -> Result<Option<ApiKey>, Problem> {
@@ -184,16 +205,18 @@ pub(crate) fn make_key(
     scope: Scope,
     expires: Option<When>,
 ) -> Result<(NewApiKey, String), Problem> {
-    let random = || {
-        let mut bytes = [0_u8; 32];
-        getrandom::fill(&mut bytes).map(|()| bytes).map_err(|error| {
-            tracing::error!(%error, "the system gives no random bytes");
-            Problem::new(Cause::Internal, "no random bytes could be had, so no key was made")
-        })
-    };
     let (id, secret) = (hex(&random()?[..8]), hex(&random()?));
     let shown = format!("{KEY_PREFIX}{id}_{secret}");
     Ok((NewApiKey { id, hash: hash(&secret), label, namespace, scope, expires }, shown))
+}
+
+/// Bytes that nobody can guess.
+pub(crate) fn random() -> Result<[u8; 32], Problem> {
+    let mut bytes = [0_u8; 32];
+    getrandom::fill(&mut bytes).map(|()| bytes).map_err(|error| {
+        tracing::error!(%error, "the system gives no random bytes");
+        Problem::new(Cause::Internal, "no random bytes could be had, so no secret was made")
+    })
 }
 
 /// An API key's public part, and the hash of the other.
@@ -203,17 +226,17 @@ fn split(key: &str) -> Option<(&str, [u8; 32])> {
 }
 
 /// A plain hash will do: 256 random bits cannot be guessed, however fast guesses are.
-fn hash(secret: &str) -> [u8; 32] {
+pub(crate) fn hash(secret: &str) -> [u8; 32] {
     Sha256::digest(secret.as_bytes()).into()
 }
 
 /// Takes as long for a near miss as for a wide one.
-fn is_same(a: &[u8; 32], b: &[u8; 32]) -> bool {
+pub(crate) fn is_same(a: &[u8; 32], b: &[u8; 32]) -> bool {
     let difference = a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b));
     std::hint::black_box(difference) == 0
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -11,6 +11,7 @@ mod probes;
 mod signals;
 mod start;
 
+pub(crate) use self::look::Overview;
 use crate::route::Route;
 
 /// Every route there is. What is not in here is not served.

@@ -15,8 +15,17 @@ pub(crate) const DEPTH_MAX: usize = 64;
 /// What is read and thrown away of a body that is too large, so that its sender gets to hear why.
 const DISCARDED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Reads a body up to a limit.
+/// Reads a body of JSON up to a limit.
 pub(crate) async fn read(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Vec<u8>, Problem> {
+    let kept = gather(body, bytes_max).await?;
+    if !kept.is_empty() {
+        check_type(headers)?;
+    }
+    Ok(kept)
+}
+
+/// Reads a body of whatever type up to a limit.
+pub(crate) async fn gather(body: Body, bytes_max: usize) -> Result<Vec<u8>, Problem> {
     let mut stream = body.into_data_stream();
     let (mut kept, mut total) = (Vec::new(), 0);
     let broke_off = |_| Problem::invalid("the body broke off");
@@ -31,9 +40,6 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, bytes_max: usize) -> R
     if total > bytes_max {
         let told = format!("the body is over {bytes_max} bytes; send less at a time");
         return Err(Problem::new(Cause::TooLarge, told));
-    }
-    if !kept.is_empty() {
-        check_type(headers)?;
     }
     Ok(kept)
 }

@@ -6,6 +6,7 @@ mod meter;
 mod news;
 mod order;
 mod picture;
+mod refund;
 mod view;
 mod world;
 
@@ -24,6 +25,7 @@ use self::meter::Meter;
 use self::news::News;
 use self::order::Shop;
 use self::picture::{Picture, count};
+use self::refund::Refunds;
 use self::view::View;
 
 /// Ended orders are kept this long, so that the file does not grow for ever.
@@ -70,6 +72,7 @@ pub(crate) async fn run(db: PathBuf, args: Args) -> Result<(), BoxError> {
 pub(crate) struct Shopkeeper {
     engine: Engine,
     world: tokio::task::JoinHandle<()>,
+    refunds: tokio::task::JoinHandle<()>,
 }
 
 impl Shopkeeper {
@@ -81,7 +84,9 @@ impl Shopkeeper {
         if count(&found, "order", |_| true) == 0 {
             world::place_orders(&stage.client, orders).await?;
         }
-        Ok(Self { engine, world: tokio::spawn(world::play(stage)) })
+        refund::ask_first(&stage.client).await?;
+        let refunds = tokio::spawn(refund::ask_now_and_then(stage.client.clone()));
+        Ok(Self { engine, world: tokio::spawn(world::play(stage)), refunds })
     }
 
     /// A client that knows the shop's machines.
@@ -92,6 +97,7 @@ impl Shopkeeper {
     /// Lets what runs end.
     pub(crate) async fn close(self) {
         self.world.abort();
+        self.refunds.abort();
         self.engine.shutdown().await;
     }
 }
@@ -113,6 +119,7 @@ impl Stage {
         Engine::on(self.client.store().clone())
             .machine(Shop { meter: self.meter.clone(), news: self.news.clone() })
             .machine(Warehouse { news: self.news.clone() })
+            .machine(Refunds)
             .queue("default", 16)
             .queue("warehouse", 16)
             .lease(Duration::from_secs(6))

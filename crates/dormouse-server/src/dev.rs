@@ -1,4 +1,4 @@
-//! `dormouse dev`: the HTTP API over an order shop that runs, with something to try.
+//! `dormouse dev`: the dashboard and the HTTP API over an order shop that runs, with something to try.
 
 use std::net::SocketAddr;
 
@@ -29,13 +29,16 @@ pub(crate) async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
     let server = Server::new(shop.client()).access(access).exporter(exporter);
     let db = globals.shown();
     let served = listen(server, args.bind, &mut stop, |address| {
-        println!("An order shop runs on {db}. Its API is at\n\n    http://{address}\n");
-        println!("See who waits for an approval, approve one, and watch the shop:\n");
-        println!("    curl 'http://{address}/v1/waiting?signal=approval'");
-        println!("    curl -H 'Content-Type: application/json' -d '{{\"name\":\"approval\",\"payload\":{{\"granted\":true}}}}' \\");
-        println!("        http://{address}/v1/instances/ID/signals");
+        println!("An order shop runs on {db}. Open its dashboard:\n\n    http://{address}/\n");
+        println!("Some refunds wait for you at http://{address}/inbox, and orders for an approval at");
+        println!("http://{address}/waiting?signal=approval. The same by its API:\n");
+        println!("    curl http://{address}/v1/interactions?status=pending");
+        println!("    curl -H 'Content-Type: application/json' -d '{{\"output\":{{\"approved\":true}}}}' \\");
+        println!("        http://{address}/v1/interactions/ID/complete");
         println!("    curl -N http://{address}/v1/events\n");
-        println!("Or with this program: `dormouse ls`, `dormouse watch`, `dormouse --help`. Ctrl-C stops it.");
+        println!(
+            "Or with this program: `dormouse ls`, `dormouse watch`, `dormouse --help`. Ctrl-C stops it."
+        );
     })
     .await;
     shop.close().await;

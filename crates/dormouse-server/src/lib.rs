@@ -13,13 +13,17 @@ mod feed;
 mod listen;
 mod metrics;
 mod openapi;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod problem;
 mod repeat;
 mod route;
 mod server;
 mod span;
 mod stop;
+mod traced;
 mod view;
+mod web;
 
 pub use crate::access::Access;
 pub use crate::cli::main;

@@ -22,7 +22,7 @@ struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Serve the HTTP API over an order shop that runs: the place to start
+    /// Serve the dashboard and the HTTP API over an order shop that runs: the place to start
     Dev(dev::Args),
     /// Run the order shop in a terminal, to watch, interrupt and start again (this is what no command does)
     Demo(demo::Args),

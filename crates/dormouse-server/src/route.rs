@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Caller;
 use crate::body;
-use crate::problem::Problem;
+use crate::problem::{Cause, Problem};
 use crate::server::App;
 
 /// What came in, decoded, and who sent it.
@@ -127,6 +127,20 @@ impl<T: Serialize + JsonSchema> Reply for Answer<T> {
 pub(crate) enum Needs {
     Nothing,
     Scope(Scope),
+}
+
+impl Needs {
+    /// Refuses a caller whose scope is too small.
+    pub(crate) fn check(self, caller: &Caller) -> Result<(), Problem> {
+        match self {
+            Self::Scope(needed) if caller.scope < needed => {
+                let has = caller.scope;
+                let told = format!("this needs an API key of scope {needed}, and yours is of scope {has}");
+                Err(Problem::new(Cause::Forbidden, told))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// One entry of the table.

@@ -15,6 +15,7 @@ use dormouse::store::NewAudit;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::compression::CompressionLayer;
+use tracing::Instrument as _;
 
 use crate::access::{Access, Caller, Door};
 use crate::feed::Feed;
@@ -22,7 +23,8 @@ use crate::metrics::Exporter;
 use crate::problem::{Cause, Problem};
 use crate::repeat;
 use crate::route::{Needs, Parts, Route, Undecoded};
-use crate::{api, body};
+use crate::web::{self, Web};
+use crate::{api, body, traced};
 
 /// The HTTP API over a database, as an [`axum::Router`].
 ///
@@ -44,6 +46,8 @@ pub struct Server {
     audit_for: Duration,
     stopping: CancellationToken,
     exporter: Option<Exporter>,
+    has_dashboard: bool,
+    is_behind_https: bool,
 }
 
 /// Requests that may wait for an instance's end at a time; more are answered at once.
@@ -63,6 +67,8 @@ impl Server {
             audit_for: Duration::from_secs(90 * 24 * 3600),
             stopping: CancellationToken::new(),
             exporter: None,
+            has_dashboard: true,
+            is_behind_https: false,
         }
     }
 
@@ -92,6 +98,17 @@ impl Server {
         Self { exporter: Some(exporter), ..self }
     }
 
+    /// Serves the API alone, without the dashboard.
+    pub fn without_dashboard(self) -> Self {
+        Self { has_dashboard: false, ..self }
+    }
+
+    /// Says that browsers reach this server by HTTPS, through a proxy that does not say so itself by
+    /// `X-Forwarded-Proto`: the cookies of the dashboard are then never sent in the clear.
+    pub fn behind_https(self) -> Self {
+        Self { is_behind_https: true, ..self }
+    }
+
     /// The routes, to be served as they are or nested under a prefix.
     pub fn router(self) -> Router {
         let app = Arc::new(App {
@@ -104,11 +121,13 @@ impl Server {
             exporter: self.exporter,
             waiting: Semaphore::new(WAITING_MAX),
             changes: AtomicU64::new(0),
+            routes: api::table().into_iter().map(Arc::new).collect(),
+            web: Web::new(self.is_behind_https),
         });
         let mut router = Router::new();
-        for route in api::table() {
+        for route in &app.routes {
             let method = MethodFilter::try_from(route.method.clone()).expect("a plain method");
-            let (path, route, app) = (route.path, Arc::new(route), app.clone());
+            let (path, route, app) = (route.path, route.clone(), app.clone());
             let handler = move |params: PathParams, OriginalUri(full): OriginalUri, request: Request| {
                 let (route, app) = (route.clone(), app.clone());
                 async move {
@@ -124,8 +143,13 @@ impl Server {
             };
             router = router.route(path, on(method, handler));
         }
+        let router = if self.has_dashboard { web::mount(router, &app) } else { router };
+        let has_dashboard = self.has_dashboard;
         router
-            .fallback(|| async {
+            .fallback(move |request: Request| async move {
+                if has_dashboard && web::wants_a_page(&request) {
+                    return web::no_such_page(&request);
+                }
                 Problem::new(Cause::NoRoute, "see /openapi.json for the routes").into_response()
             })
             .method_not_allowed_fallback(|| async {
@@ -145,16 +169,19 @@ pub(crate) struct App {
     pub(crate) stopping: CancellationToken,
     pub(crate) exporter: Option<Exporter>,
     pub(crate) waiting: Semaphore,
-    door: Door,
-    body_bytes_max: usize,
+    pub(crate) door: Door,
+    pub(crate) body_bytes_max: usize,
+    pub(crate) web: Web,
     audit_for: Duration,
     changes: AtomicU64,
+    routes: Vec<Arc<Route>>,
 }
 
 impl App {
     async fn respond(self: Arc<Self>, route: Arc<Route>, parts: Parts, request: Request) -> Response<Body> {
         let started = std::time::Instant::now();
-        let handled = self.handle(route.clone(), parts, request);
+        let span = traced::request(&route.method, route.path, request.headers());
+        let handled = self.handle(route.clone(), parts, request).instrument(span.clone());
         // A change runs to its end, and into the audit log, even if its caller hangs up meanwhile.
         let ended = match route.audit {
             None => handled.await,
@@ -168,6 +195,7 @@ impl App {
         let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
         headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(policy);
         let status = response.status().as_u16();
+        traced::answered(&span, status);
         tracing::debug!(method = %route.method, route = route.path, status, "answered");
         metrics::histogram!("dormouse_http_seconds", "method" => route.method.to_string(), "route" => route.path,
             "status" => status.to_string())
@@ -204,14 +232,26 @@ impl App {
 
     /// Who the caller is, if they may do this.
     async fn admit(&self, route: &Route, headers: &HeaderMap) -> Result<Caller, Problem> {
-        let Needs::Scope(needed) = route.needs else { return Ok(Caller::nobody()) };
-        let caller = self.door.caller(headers, &**self.client.store()).await?;
-        if caller.scope < needed {
-            let told =
-                format!("this needs an API key of scope {needed}, and yours is of scope {}", caller.scope);
-            return Err(Problem::new(Cause::Forbidden, told));
+        if route.needs == Needs::Nothing {
+            return Ok(Caller::nobody());
         }
+        let caller = self.door.caller(headers, &**self.client.store()).await?;
+        route.needs.check(&caller)?;
         Ok(caller)
+    }
+
+    /// Does what a route of the API does, for a caller who was let in by another door: with the route's own scope,
+    /// handler and entry in the audit log.
+    pub(crate) async fn act(self: &Arc<Self>, caller: &Caller, act: Act) -> Result<Response<Body>, Problem> {
+        let Act { method, path, parts, query, body } = act;
+        let is_it = |route: &&Arc<Route>| route.method == method && route.path == path;
+        let route = self.routes.iter().find(is_it).expect("a page names routes that there are");
+        route.needs.check(caller)?;
+        let client = self.client.in_namespace(&caller.namespace)?;
+        let target = parts.path.first().map(|(_, value)| value.clone());
+        let body = body.map(String::into_bytes).unwrap_or_default();
+        let request = Undecoded { app: self.clone(), caller: caller.clone(), client, parts, query, body };
+        self.run(route, request, caller, target).await
     }
 
     /// Runs the handler and, if it changes something, tells the audit log before the caller.
@@ -234,7 +274,7 @@ impl App {
         ended
     }
 
-    async fn record(
+    pub(crate) async fn record(
         &self,
         caller: &Caller,
         what: &str,
@@ -254,6 +294,17 @@ impl App {
         }
         Ok(())
     }
+}
+
+/// A request to a route of the API that comes from inside.
+pub(crate) struct Act {
+    pub(crate) method: Method,
+    /// As the table has it, such as `/v1/instances/{instance}/cancel`.
+    pub(crate) path: &'static str,
+    pub(crate) parts: Parts,
+    pub(crate) query: String,
+    /// JSON.
+    pub(crate) body: Option<String>,
 }
 
 /// What a request created, by the end of its address.

@@ -9,6 +9,7 @@ mod engine;
 mod error;
 mod explain;
 pub mod flow;
+mod form;
 pub mod graph;
 mod history;
 mod instance;
@@ -37,6 +38,7 @@ pub use crate::context::{ChildView, Context};
 pub use crate::diff::{Diff, Difference, DifferenceKind};
 pub use crate::engine::{Engine, EngineBuilder, Unreadable};
 pub use crate::error::{BoxError, Error, Result};
+pub use crate::form::{Field, Form};
 pub use crate::history::{Event, EventKind, History, Retention};
 pub use crate::instance::{
     At, DEFAULT_NAMESPACE, Inserted, Instance, InstanceId, KeyScope, NewInstance, Status, Wake, WorkerId,
@@ -123,6 +125,8 @@ mod guide {
     mod cli {}
     #[doc = include_str!("../../../docs/guide/http-api.md")]
     mod http_api {}
+    #[doc = include_str!("../../../docs/guide/dashboard.md")]
+    mod dashboard {}
     #[doc = include_str!("../../../docs/guide/security.md")]
     mod security {}
 }

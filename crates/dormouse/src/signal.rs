@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{Limits, check_name};
-use crate::{InstanceId, Json, Result};
+use crate::{Form, InstanceId, Json, Result};
 
 /// A signal's name together with the type of its payload.
 ///
@@ -63,6 +63,8 @@ pub struct Accepts {
     pub check: fn(&Json) -> Result<(), String>,
     /// Makes up payloads of the declared type, the simplest first.
     pub examples: fn() -> Vec<Json>,
+    /// Tells what its payloads look like.
+    pub form: fn() -> Form,
 }
 
 /// Examples of one payload: enough to tell its cases apart.
@@ -73,6 +75,7 @@ impl<T: DeserializeOwned> From<Signal<T>> for Accepts {
         Self {
             name: signal.name,
             check: |payload| crate::json::decode_text::<T>(payload.as_str()).map(drop),
+            form: Form::of::<T>,
             examples: || crate::sample::samples::<T>(EXAMPLES_MAX),
         }
     }

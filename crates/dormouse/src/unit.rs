@@ -12,7 +12,7 @@ pub use self::answers::{Answers, Verdict, VerdictStream};
 pub use self::interaction::{Interaction, InteractionId, InteractionStatus, UnitId, UnitStatus, UnitView};
 use crate::json::decode_text;
 use crate::limits::{Limits, check_name};
-use crate::{At, Error, Json, Result, When};
+use crate::{At, Error, Form, Json, Result, When};
 
 /// The transport of a unit that names none: nothing is sent, people and programs list and complete.
 pub const INTERACTION_API: &str = "api";
@@ -242,12 +242,23 @@ impl<R: Serialize> Unit<Vec<R>> {
 pub struct Takes {
     pub(crate) step: &'static str,
     pub(crate) check: fn(&Json) -> Result<(), String>,
+    form: fn() -> Form,
 }
 
 impl Takes {
     /// What a unit that leads to this step is answered with: for a unit that asks for a list, `Vec<T>`.
     pub fn at<T: DeserializeOwned>(step: &'static str) -> Self {
-        Self { step, check: |output| decode_text::<T>(output.as_str()).map(drop) }
+        Self { step, check: |output| decode_text::<T>(output.as_str()).map(drop), form: Form::of::<T> }
+    }
+
+    /// The step that sees it.
+    pub const fn step(&self) -> &'static str {
+        self.step
+    }
+
+    /// What it looks like.
+    pub fn form(&self) -> Form {
+        (self.form)()
     }
 }
 

@@ -141,16 +141,16 @@ pub(super) struct QueuesView {
 
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Queue")]
-struct QueueView {
-    name: String,
+pub(crate) struct QueueView {
+    pub(crate) name: String,
     /// How many instances are runnable in it.
-    runnable: u64,
+    pub(crate) runnable: u64,
     /// Since when the first of those that can be claimed waits.
-    oldest_runnable_at: Option<Timestamp>,
+    pub(crate) oldest_runnable_at: Option<Timestamp>,
     /// Whether its brake is on.
-    paused: bool,
+    pub(crate) paused: bool,
     /// How many live workers serve it.
-    workers: usize,
+    pub(crate) workers: usize,
 }
 
 pub(super) async fn queues(call: Call) -> Result<Answer<QueuesView>, Problem> {
@@ -257,17 +257,17 @@ pub(super) async fn stats(call: Call) -> Result<Answer<StatsView>, Problem> {
 }
 
 /// What there is to tell of one namespace.
-struct Overview {
+pub(crate) struct Overview {
     namespace: String,
-    now: Timestamp,
-    stats: Stats,
-    counts: Vec<Count>,
+    pub(crate) now: Timestamp,
+    pub(crate) stats: Stats,
+    pub(crate) counts: Vec<Count>,
     depths: Vec<QueueDepth>,
-    awaiting: Vec<Awaited>,
+    pub(crate) awaiting: Vec<Awaited>,
 }
 
 impl Overview {
-    async fn of(client: &Client) -> Result<Self, Problem> {
+    pub(crate) async fn of(client: &Client) -> Result<Self, Problem> {
         let namespace = client.namespace().to_owned();
         let (store, mut stats) = (client.store(), client.stats().await?);
         let (about, backlog) = (store.about().await?, store.backlog(Some(namespace.clone())).await?);
@@ -283,14 +283,14 @@ impl Overview {
         })
     }
 
-    fn live_workers(&self) -> impl Iterator<Item = &Worker> {
+    pub(crate) fn live_workers(&self) -> impl Iterator<Item = &Worker> {
         let serves =
             |worker: &&Worker| worker.lease_until >= self.now && worker.namespaces.contains(&self.namespace);
         self.stats.workers.iter().filter(serves)
     }
 
     /// Those in which something waits, those whose brake is on, and those that are served.
-    fn queues(&self) -> Vec<QueueView> {
+    pub(crate) fn queues(&self) -> Vec<QueueView> {
         let mut queues: BTreeMap<&str, QueueView> = BTreeMap::new();
         let new = |name: &str| QueueView {
             name: name.to_owned(),

@@ -16,7 +16,7 @@ suite![
 
 impl Site {
     /// Starts a review that waits for somebody's answer, and gives its id and its interaction's.
-    async fn review(&self, what: &str) -> (i64, i64) {
+    pub(crate) async fn review(&self, what: &str) -> (i64, i64) {
         let body = json!({ "machine": "review", "step": "Ask", "state": { "what": what } });
         let id = self.post("/v1/instances", body).await.expect(201)["id"].as_i64().expect("an id");
         let open = loop {

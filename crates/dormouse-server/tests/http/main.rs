@@ -30,13 +30,17 @@ macro_rules! suite {
 }
 
 mod access;
+mod acts;
 mod admin;
 mod ahead;
+mod browser;
 mod events;
 mod input;
 mod instances;
 mod interactions;
 mod namespaces;
 mod overview;
+mod pages;
 mod probes;
 mod repeat;
+mod sessions;

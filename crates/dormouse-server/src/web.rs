@@ -1,0 +1,261 @@
+//! The dashboard: pages for people, rendered here, over the same database and behind the same door as the API.
+//!
+//! A page looks with a [`Client`] in its visitor's namespace. What changes anything is a form, and a form does
+//! nothing itself: it becomes a request to a route of the API (see [`Visit::act`]), with that route's scope, handler
+//! and entry in the audit log.
+
+mod act;
+mod bulk;
+mod chart;
+mod diff;
+mod fields;
+mod form;
+mod graph;
+mod inbox;
+mod instance;
+mod instances;
+mod json;
+mod layout;
+mod live;
+mod login;
+mod machines;
+mod operations;
+mod overview;
+mod parts;
+mod pulse;
+mod session;
+mod timeline;
+mod visit;
+mod waiting;
+mod what_if;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{OriginalUri, RawPathParams, Request};
+use axum::http::{HeaderValue, Method, Response, header};
+use axum::routing::{MethodFilter, on};
+use dormouse::store::Scope;
+
+use self::fields::Fields;
+use self::layout::Shell;
+use self::pulse::Pulse;
+use self::session::{Sessions, is_forged};
+use self::visit::Visit;
+use crate::body;
+use crate::problem::{Cause, Problem};
+use crate::route::Needs;
+use crate::server::App;
+
+/// Every page and every form there is.
+fn table() -> Vec<Page> {
+    vec![
+        Page::get("/", overview::show),
+        Page::get("/instances", instances::show),
+        Page::get("/instances/bulk", bulk::confirm).operate(),
+        Page::post("/instances/bulk", bulk::act),
+        Page::get("/instances/{instance}", instance::show),
+        Page::get("/instances/{instance}/what-if", what_if::show),
+        Page::get("/instances/{instance}/fork", act::fork_form).operate(),
+        Page::post("/instances/{instance}/fork", act::fork),
+        Page::post("/instances/{instance}/signal", act::signal),
+        Page::post("/instances/{instance}/cancel", act::cancel),
+        Page::post("/instances/{instance}/retry", act::retry),
+        Page::post("/instances/{instance}/pause", act::pause),
+        Page::post("/instances/{instance}/resume", act::resume),
+        Page::get("/waiting", waiting::show),
+        Page::get("/inbox", inbox::show),
+        Page::get("/inbox/{interaction}", inbox::one),
+        Page::post("/inbox/{interaction}/claim", inbox::claim),
+        Page::post("/inbox/{interaction}/complete", inbox::complete),
+        Page::post("/inbox/{interaction}/fail", inbox::fail),
+        Page::get("/machines", machines::show),
+        Page::get("/machines/{machine}", machines::one),
+        Page::get("/queues", operations::queues),
+        Page::post("/queues/{queue}/pause", operations::pause_queue),
+        Page::post("/queues/{queue}/resume", operations::resume_queue),
+        Page::get("/workers", operations::workers),
+        Page::get("/audit", operations::audit).admin(),
+        Page::get("/live", live::watch),
+        Page::get("/login", login::form).public(),
+        Page::post("/login", login::enter).public(),
+        Page::post("/logout", login::leave).public(),
+        Page::post("/namespace", login::choose),
+        Page::get("/assets/dormouse.css", layout::style).public(),
+        Page::get("/assets/dormouse.js", layout::script).public(),
+        Page::get("/assets/dormouse.svg", layout::icon).public(),
+    ]
+}
+
+/// What the dashboard remembers between requests.
+pub(crate) struct Web {
+    sessions: Sessions,
+    pulse: Pulse,
+    is_behind_https: bool,
+}
+
+impl Web {
+    pub(crate) fn new(is_behind_https: bool) -> Self {
+        Self { sessions: Sessions::new(), pulse: Pulse::default(), is_behind_https }
+    }
+}
+
+type Answered = Result<Response<Body>, Problem>;
+type Running = Pin<Box<dyn Future<Output = Answered> + Send>>;
+
+/// One entry of the table.
+struct Page {
+    method: Method,
+    path: &'static str,
+    needs: Needs,
+    run: Box<dyn Fn(Visit) -> Running + Send + Sync>,
+}
+
+impl Page {
+    /// A page to look at.
+    fn get<F, R>(path: &'static str, handler: F) -> Self
+    where
+        F: Fn(Visit) -> R + Send + Sync + 'static,
+        R: Future<Output = Answered> + Send + 'static,
+    {
+        let run = Box::new(move |visit| Box::pin(handler(visit)) as _);
+        Self { method: Method::GET, path, needs: Needs::Scope(Scope::Read), run }
+    }
+
+    /// A form that was sent.
+    fn post<F, R>(path: &'static str, handler: F) -> Self
+    where
+        F: Fn(Visit) -> R + Send + Sync + 'static,
+        R: Future<Output = Answered> + Send + 'static,
+    {
+        Self { method: Method::POST, needs: Needs::Scope(Scope::Operate), ..Self::get(path, handler) }
+    }
+
+    /// A page that is of no use to who may only look.
+    fn operate(self) -> Self {
+        Self { needs: Needs::Scope(Scope::Operate), ..self }
+    }
+
+    fn admin(self) -> Self {
+        Self { needs: Needs::Scope(Scope::Admin), ..self }
+    }
+
+    /// For whoever has not shown who they are yet.
+    fn public(self) -> Self {
+        Self { needs: Needs::Nothing, ..self }
+    }
+}
+
+/// Adds the pages to the routes of the API.
+pub(crate) fn mount(mut router: Router, app: &Arc<App>) -> Router {
+    for page in table() {
+        let method = MethodFilter::try_from(page.method.clone()).expect("a plain method");
+        let (path, page, app) = (page.path, Arc::new(page), app.clone());
+        let handler = move |params: Result<RawPathParams, _>, full: OriginalUri, request: Request| {
+            let (page, app) = (page.clone(), app.clone());
+            let params: Result<_, axum::extract::rejection::RawPathParamsRejection> = params;
+            let parts = params.map(|params| {
+                params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+            });
+            async move {
+                let shell = Shell::of(full.path(), &request);
+                let entered = match parts {
+                    Ok(parts) => enter(app, page, parts, shell.clone(), request).await,
+                    Err(_) => Err((shell, Problem::invalid("the address holds what is not UTF-8"))),
+                };
+                guarded(entered.unwrap_or_else(|(shell, problem)| layout::refusal(&shell, &problem)))
+            }
+        };
+        router = router.route(path, on(method, handler));
+    }
+    router
+}
+
+/// Lets a visitor in, and hands back what they see; a refusal comes with the frame to tell it in.
+async fn enter(
+    app: Arc<App>,
+    page: Arc<Page>,
+    path: Vec<(String, String)>,
+    mut shell: Shell,
+    request: Request,
+) -> Result<Response<Body>, (Shell, Problem)> {
+    let (head, body) = request.into_parts();
+    let admitted = async {
+        app.door.check_host(&head.method, &head.headers)?;
+        let (caller, session) = session::visitor(&app, &head.headers, page.needs).await?;
+        shell.admit(&app, &caller, session.as_ref(), page.needs);
+        page.needs.check(&caller)?;
+        let form = if page.method == Method::POST {
+            let form = Fields::parse(&body::gather(body, app.body_bytes_max).await?);
+            if is_forged(&head.headers, form.get("csrf"), &shell.csrf) {
+                let told = "the form did not come from a page of this server, or that page is older than the \
+                            server or your session: go back, load it again, and send it once more";
+                return Err(Problem::new(Cause::UntrustedOrigin, told));
+            }
+            form
+        } else {
+            Fields::default()
+        };
+        let client = app.client.in_namespace(&caller.namespace)?;
+        let query = Fields::parse(head.uri.query().unwrap_or_default().as_bytes());
+        let shell = shell.clone();
+        Ok(Visit { app, client, caller, session, shell, path, query, form, headers: head.headers })
+    };
+    let visit = match admitted.await {
+        Ok(visit) => visit,
+        Err(problem) => return Err((shell, problem)),
+    };
+    // A change runs to its end even if its visitor leaves meanwhile.
+    let ended = if page.method == Method::POST {
+        let running = (page.run)(visit);
+        tokio::spawn(running).await.unwrap_or_else(|error| Err(Problem::panicked(&error)))
+    } else {
+        (page.run)(visit).await
+    };
+    ended.map_err(|problem| (shell, problem))
+}
+
+/// Nothing on a page may run or load what is not from here, and no other site may show it in a frame.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+                      connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+fn guarded(mut response: Response<Body>) -> Response<Body> {
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Whether a request that no route takes comes from a person in a browser.
+pub(crate) fn wants_a_page(request: &Request) -> bool {
+    let accepts = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let is_api = request.uri().path().starts_with("/v1/");
+    request.method() == Method::GET && !is_api && accepts.is_some_and(|accept| accept.contains("text/html"))
+}
+
+pub(crate) fn no_such_page(request: &Request) -> Response<Body> {
+    let full = request.extensions().get::<OriginalUri>().map_or(request.uri(), |full| &full.0);
+    let shell = Shell::of(full.path(), request);
+    guarded(layout::refusal(&shell, &Problem::new(Cause::NoRoute, "there is no page at this address")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_signing_in_and_what_browsers_load_is_for_anyone_and_every_form_needs_more_than_looking() {
+        for Page { method, path, needs, .. } in table() {
+            let is_public = matches!(path, "/login" | "/logout") || path.starts_with("/assets/");
+            assert_eq!(needs == Needs::Nothing, is_public, "{method} {path}");
+            let may_look = needs == Needs::Scope(Scope::Read);
+            assert!(method == Method::GET || !may_look, "{method} {path}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Acting on many: first a page that says on how many, then the deed.
+
+use std::sync::Arc;
+
+use dormouse::store::Filter;
+use dormouse::{Instance, InstanceId};
+use futures_util::{StreamExt as _, stream};
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+use super::Answered;
+use super::act::{SignalBody, once};
+use super::fields::Fields;
+use super::form;
+use super::instances::{FILTERS, filter};
+use super::parts::{self, number};
+use super::visit::Visit;
+use crate::problem::Problem;
+
+/// Instances that one form acts on. More are told of, and left for the next form.
+const MAX: usize = 1_000;
+/// How far is looked for them: so many times so many rows.
+const LOOKS: usize = 4;
+const LOOK_ROWS: usize = 500;
+/// Instances that are acted on at a time: enough for the store to commit them together.
+const AT_A_TIME: usize = 16;
+/// Instances that are named before the deed.
+const NAMED: usize = 10;
+
+/// What is done to each.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Signal,
+    Cancel,
+    Retry,
+    Pause,
+    Resume,
+}
+
+impl Verb {
+    fn parse(word: Option<&str>) -> Result<Self, Problem> {
+        Ok(match word {
+            Some("signal") => Self::Signal,
+            Some("cancel") => Self::Cancel,
+            Some("retry") => Self::Retry,
+            Some("pause") => Self::Pause,
+            Some("resume") => Self::Resume,
+            _ => return Err(Problem::invalid("say what to do: signal, cancel, retry, pause or resume")),
+        })
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Signal => "signal",
+            Self::Cancel => "cancel",
+            Self::Retry => "retry",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+        }
+    }
+
+    fn button(self) -> &'static str {
+        match self {
+            Self::Signal => "Signal",
+            Self::Cancel => "Cancel",
+            Self::Retry => "Retry",
+            Self::Pause => "Pause",
+            Self::Resume => "Resume",
+        }
+    }
+
+    fn route(self) -> &'static str {
+        match self {
+            Self::Signal => "/v1/instances/{instance}/signals",
+            Self::Cancel => "/v1/instances/{instance}/cancel",
+            Self::Retry => "/v1/instances/{instance}/retry",
+            Self::Pause => "/v1/instances/{instance}/pause",
+            Self::Resume => "/v1/instances/{instance}/resume",
+        }
+    }
+
+    fn warning(self) -> &'static str {
+        match self {
+            Self::Signal => "Each gets the signal in its inbox, and wakes if it waits for it.",
+            Self::Cancel => "They end now, and their live children with them. What they did stays done.",
+            Self::Retry => "Those that failed or were cancelled run again from the step they ended at.",
+            Self::Pause => {
+                "They are not claimed any more until they are resumed. A step that runs goes on to its end."
+            }
+            Self::Resume => "They can be claimed again.",
+        }
+    }
+
+    /// Whether it can be done to an instance as it is now.
+    fn fits(self, instance: &Instance) -> bool {
+        let has_ended = instance.status.is_terminal();
+        match self {
+            Self::Signal | Self::Cancel => !has_ended,
+            Self::Retry => has_ended && instance.status != dormouse::Status::Done,
+            Self::Pause => !has_ended && !instance.paused,
+            Self::Resume => instance.paused,
+        }
+    }
+}
+
+/// Says on how many it would be done, and asks.
+pub(super) async fn confirm(visit: Visit) -> Answered {
+    let verb = Verb::parse(visit.query.get("verb"))?;
+    let (meant, has_more) = meant(&visit, verb).await?;
+    let (s, count) = (&visit.shell, number(meant.len() as u64));
+    let back = s.at(&format!(
+        "/instances{}",
+        visit.query.with(&[("verb", None), ("which", None), ("id", None)]).query()
+    ));
+    let title = format!("{} {count}?", verb.button());
+    if meant.is_empty() {
+        return visit.page(&title, &html! {
+            h1 { "Nothing to " (verb.word()) }
+            section.card {
+                (parts::empty("No instance is meant.", &html! { "Choose some in the list, or “all that match the filter”. Those for which it makes no sense, such as cancelling what has ended, are left out." }))
+                @if has_more { p.warning { "More match than were looked at: narrow the filter, by status first." } }
+                p { a href=(back) { "Back to the list" } }
+            }
+        });
+    }
+    let ids: Vec<String> = meant.iter().map(|instance| instance.id.to_string()).collect();
+    visit.page(&title, &html! {
+        h1 { (verb.button()) " " span #count data-count=(meant.len()) { (count) } " " (if meant.len() == 1 { "instance" } else { "instances" }) "?" }
+        section.card {
+            p { (verb.warning()) }
+            @if has_more { p.warning { "More match. One form acts on up to " (number(MAX as u64)) " of them: send it again for the others." } }
+            (named(&visit, &meant))
+            form #confirm method="post" action=(s.at("/instances/bulk")) {
+                (s.token())
+                input type="hidden" name="verb" value=(verb.word());
+                // Exactly those that were counted, whatever matches by the time this is sent.
+                input type="hidden" name="ids" value=(ids.join(","));
+                @for name in FILTERS { @if let Some(value) = visit.query.get(name) { input type="hidden" name=(name) value=(value); } }
+                @if verb == Verb::Signal { (signal_fields(&visit)) }
+                div.buttons {
+                    button.primary[verb != Verb::Cancel].danger[verb == Verb::Cancel] type="submit" { (verb.button()) " " (count) }
+                    a href=(back) { "Back" }
+                }
+            }
+        }
+    })
+}
+
+fn named(visit: &Visit, meant: &[Instance]) -> Markup {
+    html! {
+        ul.tree aria-label="Which" {
+            @for instance in meant.iter().take(NAMED) {
+                li data-instance=(instance.id) { (parts::link(&visit.shell, instance)) " " span.muted { (instance.machine) ", " (instance.step) } " " (parts::status(instance.status)) }
+            }
+            @if meant.len() > NAMED { li.muted { "and " (number((meant.len() - NAMED) as u64)) " more" } }
+        }
+    }
+}
+
+fn signal_fields(visit: &Visit) -> Markup {
+    let query = &visit.query;
+    let name = query.get("name").or(query.get("awaiting"));
+    let form = name.and_then(|name| form::of_any_signal(&visit.client, name));
+    let payload =
+        query.text("payload").or(form.as_ref().map(form::sample)).unwrap_or_else(|| "null".to_owned());
+    html! {
+        label for="signal-name" { "Name" }
+        input #signal-name name="name" value=[name] required spellcheck="false";
+        label for="signal-payload" { "Payload, as JSON" }
+        textarea #signal-payload name="payload" rows="4" spellcheck="false" { (payload) }
+        (once())
+    }
+}
+
+/// The signal that the form describes.
+fn signal_of(visit: &Visit) -> Result<SignalBody, Problem> {
+    let name = visit.form.text("name").ok_or_else(|| Problem::invalid("a signal needs a name"))?;
+    let payload = form::read(&visit.form, None, "payload")?;
+    Ok(SignalBody { name, payload, dedup_key: visit.form.text("dedup_key") })
+}
+
+/// The instances that are meant and to which it can be done, and whether there are more.
+async fn meant(visit: &Visit, verb: Verb) -> Result<(Vec<Instance>, bool), Problem> {
+    let mut found = Vec::new();
+    let mut has_more = false;
+    if visit.query.get("which") == Some("all") {
+        let mut filter = Filter { limit: LOOK_ROWS, ..filter(&visit.query)? };
+        // What it cannot be done to is looked past, but not for ever.
+        for _ in 0..LOOKS {
+            let page = visit.client.list(filter.clone()).await?;
+            found.extend(page.instances.into_iter().filter(|instance| verb.fits(instance)));
+            filter.after = page.next;
+            has_more = page.next.is_some();
+            if !has_more || found.len() > MAX {
+                break;
+            }
+        }
+        has_more |= found.len() > MAX;
+    } else {
+        for id in visit.query.all("id").filter_map(|id| id.parse().ok()).take(MAX) {
+            found.extend(visit.client.get(InstanceId(id)).await?.filter(|instance| verb.fits(instance)));
+        }
+    }
+    found.truncate(MAX);
+    Ok((found, has_more))
+}
+
+/// Does it to each that was counted.
+pub(super) async fn act(visit: Visit) -> Answered {
+    let verb = Verb::parse(visit.form.get("verb"))?;
+    let ids: Vec<i64> =
+        visit.form.get("ids").unwrap_or_default().split(',').filter_map(|id| id.parse().ok()).collect();
+    if ids.is_empty() || ids.len() > MAX {
+        return Err(Problem::invalid(format!("a form acts on 1 to {MAX} instances")));
+    }
+    let signal = if verb == Verb::Signal { Some(signal_of(&visit)?) } else { None };
+    let visit = Arc::new(visit);
+    let results: Vec<Result<Value, Problem>> = stream::iter(ids)
+        .map(|id| one(visit.clone(), verb, id, signal.clone()))
+        .buffer_unordered(AT_A_TIME)
+        .collect()
+        .await;
+    let done = results.iter().filter(|result| result.is_ok()).count();
+    let refused: Vec<Problem> = results.into_iter().filter_map(Result::err).collect();
+    // A fault, or a refusal of them all, is told as it is.
+    let fault = refused.iter().find(|problem| problem.cause.status().is_server_error() || done == 0);
+    if let Some(fault) = fault {
+        let detail = format!("done for {done}, and then: {}", fault.detail);
+        return Err(Problem { detail, ..fault.clone() });
+    }
+    let keep =
+        FILTERS.iter().fold(Fields::default(), |kept, name| kept.with(&[(name, visit.form.get(name))]));
+    let notice = format!("bulk-{done}-{}", refused.len());
+    visit.go(&format!("/instances{}", keep.with(&[("notice", Some(&notice))]).query()))
+}
+
+async fn one(visit: Arc<Visit>, verb: Verb, id: i64, signal: Option<SignalBody>) -> Result<Value, Problem> {
+    let id = id.to_string();
+    match signal {
+        Some(signal) => visit.act(verb.route(), ("instance", &id), &signal).await,
+        None => visit.act(verb.route(), ("instance", &id), &json!({})).await,
+    }
+}

@@ -1,0 +1,69 @@
+//! What a query or a form holds.
+
+/// Names and values, in the order in which they came.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    pub(super) fn parse(text: &[u8]) -> Self {
+        Self(form_urlencoded::parse(text).into_owned().collect())
+    }
+
+    /// A value that says something.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(field, _)| field == name);
+        found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        self.get(name).map(str::to_owned)
+    }
+
+    /// Every value of a name that may come several times.
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
+    }
+
+    /// These without some, and with others in their place.
+    pub(super) fn with(&self, changes: &[(&str, Option<&str>)]) -> Self {
+        let is_changed = |name: &str| changes.iter().any(|(changed, _)| *changed == name);
+        let kept = self.0.iter().filter(|(name, value)| !is_changed(name) && !value.trim().is_empty());
+        let new = changes.iter().filter_map(|(name, value)| Some(((*name).to_owned(), (*value)?.to_owned())));
+        Self(kept.cloned().chain(new).collect())
+    }
+
+    /// As a query: empty, or from its `?` on.
+    pub(super) fn query(&self) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        let mut text = form_urlencoded::Serializer::for_suffix(String::from("?"), 1);
+        text.extend_pairs(&self.0);
+        text.finish()
+    }
+}
+
+/// Text as one part of a path.
+pub(super) fn segment(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
+}
+
+/// A query of one name.
+pub(super) fn query(name: &str, value: &str) -> String {
+    Fields::default().with(&[(name, Some(value))]).query()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_changed_and_written() {
+        let fields = Fields::parse(b"machine=a%26b&status=&cursor=1&id=1&id=2");
+        assert_eq!((fields.get("machine"), fields.get("status")), (Some("a&b"), None));
+        assert_eq!(fields.all("id").collect::<Vec<_>>(), ["1", "2"]);
+        assert_eq!(fields.with(&[("cursor", None), ("id", Some("x y"))]).query(), "?machine=a%26b&id=x+y");
+        assert_eq!(Fields::default().query(), "");
+        assert_eq!(segment("a/b c?+"), "a%2Fb%20c%3F%2B");
+    }
+}

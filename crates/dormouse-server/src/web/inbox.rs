@@ -1,0 +1,199 @@
+//! The inbox for people: what instances ask, to be claimed and answered.
+
+use dormouse::jiff::Timestamp;
+use dormouse::store::{InteractionFilter, Which};
+use dormouse::{Form, Interaction, InteractionId};
+use maud::{Markup, html};
+use serde_json::json;
+
+use super::Answered;
+use super::layout::Shell;
+use super::parts::{self, time};
+use super::visit::Visit;
+use super::{form, json, overview};
+use crate::cursor::{self, List};
+use crate::problem::{Cause, Problem};
+
+const ROWS: usize = 50;
+/// How long a claim made here holds.
+const CLAIM_S: u32 = 900;
+
+pub(super) async fn show(visit: Visit) -> Answered {
+    let after =
+        visit.query.get("cursor").map(|cursor| cursor::decode(List::Interactions, cursor)).transpose()?;
+    let filter = InteractionFilter {
+        machine: visit.query.text("machine"),
+        after: after.map(InteractionId),
+        ..overview::open_questions(ROWS + 1)
+    };
+    let mut asked = visit.client.interactions(filter).await?;
+    let has_more = asked.len() > ROWS;
+    asked.truncate(ROWS);
+    let now = visit.client.store().about().await?.now;
+    let s = &visit.shell;
+    let next = asked.last().filter(|_| has_more).map(|last| cursor::encode(List::Interactions, last.id.0));
+    let next = next.map(|next| {
+        s.at(&format!("/inbox{}", visit.query.with(&[("notice", None), ("cursor", Some(&next))]).query()))
+    });
+    visit.page("Inbox", &html! {
+        h1 { "Inbox" }
+        p.muted { "What instances ask people, oldest first. Nobody is asked twice: the first answer counts." }
+        section.card #questions data-live {
+            @if asked.is_empty() {
+                (parts::empty("Nothing is asked.", &html! { "A step asks with " code { "Outcome::dispatch(Unit::one(question), next)" } ", sleeps, and wakes with the answer given here." }))
+            } @else {
+                @let count = if has_more { format!("{ROWS}+") } else { asked.len().to_string() };
+                p.muted data-announce=(count) { (count) (if asked.len() == 1 { " question waits." } else { " questions wait." }) }
+                (parts::table("Questions", &html! { th scope="col" { "Question" } th scope="col" { "Asked by" } th scope="col" { "Since" } th scope="col" { "Until" } th scope="col" { "Claimed by" } }, &html! {
+                    @for one in &asked { (row(s, one, now)) }
+                }))
+            }
+        }
+        (parts::pager(after.map(|_| s.at("/inbox")), next))
+    })
+}
+
+fn row(s: &Shell, one: &Interaction, now: Timestamp) -> Markup {
+    html! {
+        tr #{"question-" (one.id)} data-interaction=(one.id) data-instance=(one.instance) {
+            th.wide scope="row" { a href=(s.at(&format!("/inbox/{}", one.id))) { (json::gist(one.request.as_str(), 120)) } }
+            td { (parts::machine_link(s, &one.machine)) " " a href=(s.at(&format!("/instances/{}", one.instance))) { "#" (one.instance) } }
+            td { @if let Some(at) = one.opened_at { (time(at, now)) } }
+            td { @if let Some(at) = one.deadline { (time(at, now)) } @else { span.muted { "—" } } }
+            td { @if let Some(who) = holder(one, now) { (who) } @else { span.muted { "nobody" } } }
+        }
+    }
+}
+
+/// Who holds a claim on it now.
+fn holder(one: &Interaction, now: Timestamp) -> Option<&str> {
+    one.assignee.as_deref().filter(|_| one.assigned_until.is_some_and(|until| until > now))
+}
+
+pub(super) async fn one(visit: Visit) -> Answered {
+    let one = interaction(&visit).await?;
+    let now = visit.client.store().about().await?.now;
+    let (s, id) = (&visit.shell, one.id);
+    let holder = holder(&one, now);
+    let is_mine = holder == Some(visit.caller.who.as_str());
+    let is_free = holder.is_none() || is_mine;
+    visit.page(&format!("Question {id}"), &html! {
+        p.crumbs { a href=(s.at("/inbox")) { "Inbox" } " / " (parts::machine_link(s, &one.machine)) }
+        article #question data-interaction=(id) data-status=(one.status.as_str()) {
+            div #head data-live {
+                h1 { (json::gist(one.request.as_str(), 200)) " " span.status data-status=(one.status.as_str()) { (parts::words(one.status.as_str())) } }
+                p.why data-announce={ (one.status.as_str()) " " (holder.unwrap_or_default()) } {
+                    @if one.status.is_open() {
+                        @match holder {
+                            None => "It waits for an answer, and nobody has claimed it.",
+                            Some(_) if is_mine => "You have claimed it.",
+                            Some(who) => { (who) " has claimed it" @if let Some(at) = one.assigned_until { ", until " (time(at, now)) } "." },
+                        }
+                    } @else { "It is " (parts::words(one.status.as_str())) "." }
+                }
+                dl.facts {
+                    div { dt { "Asked by" } dd { a href=(s.at(&format!("/instances/{}", one.instance))) { "#" (one.instance) } " (" (one.machine) ")" } }
+                    div { dt { "Answer goes to" } dd { (one.step) } }
+                    div { dt { "By" } dd { (one.transport) } }
+                    @if let Some(at) = one.opened_at { div { dt { "Asked" } dd { (time(at, now)) } } }
+                    @if let Some(at) = one.deadline { div { dt { "Deadline" } dd { (time(at, now)) } } }
+                    @if let Some(at) = one.resolved_at { div { dt { "Resolved" } dd { (time(at, now)) } } }
+                    @if let Some(correlation) = &one.correlation_id { div { dt { "Correlation" } dd { (correlation) } } }
+                }
+            }
+            section.card { h2 { "Question" } (json::show(one.request.as_str())) }
+            div #answer data-live {
+                @if one.status.is_open() && s.may_operate() && is_free { (answer_forms(s, &one, is_mine, form::of_answer(&visit.client, &one.machine, &one.step).as_ref())) }
+                @if let Some(output) = &one.output { section.card { h2 { "Answer" } (json::show(output.as_str())) } }
+                @if let Some(error) = &one.error { section.card { h2 { "Why it failed" } p.bad { (json::short(error, 2_000)) } } }
+            }
+        }
+    })
+}
+
+fn answer_forms(s: &Shell, one: &Interaction, is_mine: bool, form: Option<&Form>) -> Markup {
+    let here = format!("/inbox/{}", one.id);
+    html! {
+        div.columns {
+            form.card #complete method="post" action=(s.at(&format!("{here}/complete"))) {
+                h2 { "Answer" }
+                (s.token())
+                (form::inputs(form, "output", "Answer"))
+                button.primary type="submit" { "Answer" }
+            }
+            div {
+                form.card #claim method="post" action=(s.at(&format!("{here}/claim"))) {
+                    h2 { "Claim" }
+                    (s.token())
+                    @if is_mine {
+                        p.muted { "Only you can answer it, for fifteen minutes from when you claimed it last." }
+                        div.buttons {
+                            button type="submit" name="seconds" value=(CLAIM_S) { "Claim for longer" }
+                            button type="submit" name="seconds" value="0" { "Give it back" }
+                        }
+                    } @else {
+                        p.muted { "Nobody else can answer it while it is yours. You need not claim it to answer it." }
+                        button type="submit" name="seconds" value=(CLAIM_S) { "Claim" }
+                    }
+                }
+                form.card #fail method="post" action=(s.at(&format!("{here}/fail"))) {
+                    h2 { "Cannot be answered" }
+                    (s.token())
+                    label for="reason" { "Why" }
+                    input #reason name="reason" required;
+                    button type="submit" { "Fail it" }
+                }
+            }
+        }
+    }
+}
+
+async fn interaction(visit: &Visit) -> Result<Interaction, Problem> {
+    let text = visit.path("interaction");
+    let unknown = || Problem::new(Cause::NotFound, "there is no such question");
+    let id = text.parse().map_err(|_| unknown())?;
+    visit.client.interaction(Which::Id(InteractionId(id))).await?.ok_or_else(unknown)
+}
+
+pub(super) async fn claim(visit: Visit) -> Answered {
+    let seconds: u32 = visit.form.get("seconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(CLAIM_S);
+    let body = json!({ "assignee": visit.caller.who, "seconds": seconds });
+    on(&visit, "/v1/interactions/{interaction}/claim", &body).await?;
+    back(&visit, if seconds == 0 { "released" } else { "claimed" })
+}
+
+/// An answer, as the API takes it.
+#[derive(serde::Serialize)]
+struct CompleteBody<'a> {
+    output: Option<dormouse::Json>,
+    assignee: &'a str,
+}
+
+pub(super) async fn complete(visit: Visit) -> Answered {
+    let asked = interaction(&visit).await?;
+    let form = form::of_answer(&visit.client, &asked.machine, &asked.step);
+    let output = form::read(&visit.form, form.as_ref(), "output")?;
+    let body = CompleteBody { output, assignee: &visit.caller.who };
+    let told = on(&visit, "/v1/interactions/{interaction}/complete", &body).await?;
+    back(&visit, if told["completed"] == "repeat" { "repeat" } else { "answered" })
+}
+
+pub(super) async fn fail(visit: Visit) -> Answered {
+    let reason = visit.form.get("reason").ok_or_else(|| Problem::invalid("say why it cannot be answered"))?;
+    let body = json!({ "reason": reason, "assignee": visit.caller.who });
+    on(&visit, "/v1/interactions/{interaction}/fail", &body).await?;
+    back(&visit, "answered")
+}
+
+async fn on(
+    visit: &Visit,
+    route: &'static str,
+    body: &impl serde::Serialize,
+) -> Result<serde_json::Value, Problem> {
+    visit.act(route, ("interaction", visit.path("interaction")), body).await
+}
+
+fn back(visit: &Visit, notice: &str) -> Answered {
+    let interaction = super::fields::segment(visit.path("interaction"));
+    visit.go(&format!("/inbox/{interaction}?notice={notice}"))
+}

@@ -1,0 +1,176 @@
+//! One instance: where it is and why, what happened to it, what it holds, and what can be done.
+
+use dormouse::jiff::Timestamp;
+use dormouse::store::{Filter, InteractionFilter};
+use dormouse::{Instance, InstanceId, Interaction, Status, UnitView};
+use maud::{Markup, html};
+
+use super::Answered;
+use super::layout::{Shell, sentence};
+use super::parts::{self, time};
+use super::visit::Visit;
+use super::{act, graph, json, timeline, what_if};
+use crate::problem::Problem;
+
+/// Signals, interactions that are shown; the API has all.
+const ROWS: usize = 20;
+/// How deep children are shown in each other, and how many in all.
+const TREE_DEPTH: usize = 3;
+const TREE_ROWS: usize = 60;
+
+pub(super) async fn show(visit: Visit) -> Answered {
+    let instance = visit.instance().await?;
+    let (id, now) = (instance.id, visit.client.store().about().await?.now);
+    let why = visit.client.explain(id).await?;
+    let timeline = timeline::read(&visit, &instance).await?;
+    let mut inbox = if instance.inbox > 0 { visit.client.inbox(id).await? } else { Vec::new() };
+    inbox.truncate(ROWS);
+    let tree = children(&visit, id).await?;
+    let unit = visit.client.unit(id).await?;
+    let asked = InteractionFilter { instance: Some(id), limit: ROWS, ..InteractionFilter::default() };
+    let asked = if unit.is_some() { visit.client.interactions(asked).await? } else { Vec::new() };
+    let s = &visit.shell;
+    visit.page(&parts::name(&instance), &html! {
+        article #instance data-instance=(id) data-status=(instance.status.as_str()) {
+            div #head data-live {
+                (head(s, &instance, &why, now))
+            }
+            @if s.may_operate() { (act::bar(s, &visit.client, &instance)) }
+            p #ahead data-live { (what_if::link(s, &visit.client, &instance)) }
+            div.columns {
+                div {
+                    div #graph data-live { @if let Some(drawing) = graph::of_instance(&visit.client, &instance, &timeline) { (drawing) } }
+                    div #timeline data-live { (timeline::show(s, &instance, &timeline, now)) }
+                }
+                div {
+                    div #state data-live { (documents(&instance)) }
+                    div #inbox data-live {
+                        section.card {
+                            h2 { "Inbox" }
+                            @if inbox.is_empty() {
+                                (parts::empty("No signal waits here.", &html! { "A signal that it has not consumed yet is kept in its inbox." }))
+                            }
+                            @for signal in &inbox {
+                                details #{"signal-" (signal.id.0)} { summary { strong { (signal.name) } " " (time(signal.at, now)) } (json::show(signal.payload.as_str()))
+                                    @if let Some(dedup) = &signal.dedup_key { p.muted { "Dedup key " (dedup) } } }
+                            }
+                        }
+                    }
+                    div #family data-live { (family(s, &instance, &tree)) }
+                    div #unit data-live { @if let Some(unit) = &unit { (unit_card(s, unit, &asked, now)) } }
+                }
+            }
+        }
+    })
+}
+
+fn head(s: &Shell, instance: &Instance, why: &str, now: Timestamp) -> Markup {
+    // The sentence starts with what the heading says already.
+    let why = why.split_once("): ").map_or(why, |(_, why)| why);
+    let fact = |name: &str, value: Markup| html! { div { dt { (name) } dd { (value) } } };
+    html! {
+        p.crumbs { a href=(s.at("/instances")) { "Instances" } " / " (parts::machine_link(s, &instance.machine)) }
+        h1 { (parts::name(instance)) " " span #status { (parts::status(instance.status)) } @if instance.paused { " " span.badge { "paused" } } }
+        p.why #why data-announce=(format!("{} {} {}", instance.status.as_str(), instance.step, instance.paused)) { (sentence(why)) }
+        dl.facts {
+            (fact("Number", html! { (instance.id) }))
+            (fact("Machine", html! { (instance.machine) " v" (instance.version) }))
+            (fact("Step", html! { (instance.step) }))
+            (fact("Queue", html! { (instance.queue) @if instance.priority != 0 { ", priority " (instance.priority) } }))
+            (fact("Transitions", html! { (instance.seq) }))
+            @if instance.attempt > 0 { (fact("Tries so far", html! { (instance.attempt) })) }
+            @if let Some(lane) = &instance.lane { (fact("Lane", html! { (lane) })) }
+            @if let Some(worker) = instance.worker { (fact("Worker", html! { a href=(s.at("/workers")) { (worker.0) } })) }
+            @if let Some(at) = instance.wake_at { (fact("Clock", time(at, now))) }
+            (fact("Created", time(instance.created_at, now)))
+            (fact("Changed", time(instance.changed_at, now)))
+            @if let Some(at) = instance.ended_at { (fact("Ended", time(at, now))) }
+        }
+    }
+}
+
+fn documents(instance: &Instance) -> Markup {
+    html! {
+        section.card {
+            @if let Some(output) = &instance.output { h2 { "Output" } (json::show(output.as_str())) }
+            @if let Some(error) = instance.last_error.as_ref().filter(|_| instance.status != Status::Done) {
+                h2 { "Last error" } pre.json.bad tabindex="0" { code { (json::short(error, 4_000)) } }
+            }
+            h2 { "State" }
+            (json::show(instance.state.as_str()))
+        }
+    }
+}
+
+/// A descendant, and how deep it is.
+type Leaf = (usize, Instance);
+
+/// The descendants, each after its parent.
+async fn children(visit: &Visit, root: InstanceId) -> Result<Vec<Leaf>, Problem> {
+    let mut tree = Vec::new();
+    let mut next = vec![(0, root)];
+    while let Some((depth, parent)) = next.pop() {
+        let limit = TREE_ROWS.saturating_sub(tree.len());
+        if depth >= TREE_DEPTH || limit == 0 {
+            continue;
+        }
+        let of = Filter { parent: Some(parent), limit, ..Filter::default() };
+        let found = visit.client.list(of).await?.instances;
+        let place = tree.iter().position(|(_, leaf): &Leaf| leaf.id == parent).map_or(0, |at| at + 1);
+        // Only who waits for children, or did, can have some; the others are not asked.
+        next.extend(found.iter().filter(|child| child.round > 0).map(|child| (depth + 1, child.id)));
+        tree.splice(place..place, found.into_iter().map(|child| (depth, child)));
+    }
+    Ok(tree)
+}
+
+fn family(s: &Shell, instance: &Instance, tree: &[Leaf]) -> Markup {
+    let counted = instance.parent.is_some() || !tree.is_empty();
+    html! {
+        @if counted {
+            section.card {
+                h2 { "Family" }
+                @if let Some(parent) = instance.parent { p { "Child of " a href=(s.at(&format!("/instances/{parent}"))) { "#" (parent) } "." } }
+                @if !tree.is_empty() {
+                    ul.tree aria-label="Children" {
+                        @for (depth, child) in tree {
+                            li #{"child-" (child.id)} data-instance=(child.id) data-status=(child.status.as_str()) data-depth=(depth) {
+                                (parts::link(s, child)) " " span.muted { (child.machine) ", " (child.step) } " " (parts::status(child.status))
+                            }
+                        }
+                    }
+                    @if tree.len() >= TREE_ROWS { p { a href=(s.at(&format!("/instances?parent={}", instance.id))) { "All its children" } } }
+                }
+            }
+        }
+    }
+}
+
+fn unit_card(s: &Shell, unit: &UnitView, asked: &[Interaction], now: Timestamp) -> Markup {
+    html! {
+        section.card data-unit=(unit.id) {
+            h2 { "Unit" }
+            p {
+                span.status data-status=(unit.status.as_str()) { (parts::words(unit.status.as_str())) }
+                " " (parts::words(unit.shape.as_str())) " by " (unit.transport) ", opened " (time(unit.opened_at, now)) ": "
+                (unit.completed) " of " (unit.interactions) " answered"
+                @if unit.failed > 0 { ", " (unit.failed) " failed" }
+                @if let Some(quorum) = unit.quorum { ", " (quorum) " are enough" }
+                @if let Some(at) = unit.deadline { ", deadline " (time(at, now)) }
+                "."
+            }
+            @for one in asked {
+                details #{"interaction-" (one.id)} data-interaction=(one.id) {
+                    summary {
+                        a href=(s.at(&format!("/inbox/{}", one.id))) { "Item " (one.item) } " "
+                        span.status data-status=(one.status.as_str()) { (parts::words(one.status.as_str())) }
+                        @if let Some(who) = &one.assignee { span.muted { " claimed by " (who) } }
+                    }
+                    h3 { "Asked" } (json::show(one.request.as_str()))
+                    @if let Some(output) = &one.output { h3 { "Answered" } (json::show(output.as_str())) }
+                    @if let Some(error) = &one.error { h3 { "Failed" } p.bad { (json::short(error, 1_000)) } }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The list of instances: its filters live in the address, and what is chosen can be acted on together.
+
+use dormouse::jiff::Timestamp;
+use dormouse::store::Filter;
+use dormouse::{Instance, InstanceId, Status};
+use maud::{Markup, html};
+
+use super::Answered;
+use super::fields::Fields;
+use super::json::short;
+use super::layout::Shell;
+use super::parts::{self, number, time};
+use super::visit::Visit;
+use crate::api::Overview;
+use crate::cursor::{self, List};
+use crate::problem::Problem;
+
+const ROWS: usize = 50;
+/// What of an address says which instances are meant.
+pub(super) const FILTERS: [&str; 6] = ["machine", "status", "queue", "key", "awaiting", "parent"];
+
+pub(super) async fn show(visit: Visit) -> Answered {
+    let overview = Overview::of(&visit.client).await?;
+    let after =
+        visit.query.get("cursor").map(|cursor| cursor::decode(List::Instances, cursor)).transpose()?;
+    let filter = Filter { after: after.map(InstanceId), limit: ROWS, ..filter(&visit.query)? };
+    let machine = filter.machine.clone();
+    let page = visit.client.list(filter).await?;
+    let (s, query) = (&visit.shell, visit.query.with(&[("notice", None)]));
+    let next = page.next.map(|id| cursor::encode(List::Instances, id.0));
+    let next =
+        next.map(|next| s.at(&format!("/instances{}", query.with(&[("cursor", Some(&next))]).query())));
+    let first = after.map(|_| s.at(&format!("/instances{}", query.with(&[("cursor", None)]).query())));
+    let list = html! {
+        section.card #instances data-live {
+            @if page.instances.is_empty() {
+                (nothing(s, &query))
+            } @else {
+                (rows(s, &page.instances, overview.now, s.may_operate()))
+            }
+        }
+    };
+    visit.page("Instances", &html! {
+        h1 { "Instances" }
+        (tabs(s, &query, &overview, machine.as_deref()))
+        (filters(s, &query, &overview))
+        @if s.may_operate() {
+            form #chosen method="get" action=(s.at("/instances/bulk")) {
+                @for name in FILTERS {
+                    @if let Some(value) = query.get(name) { input type="hidden" name=(name) value=(value); }
+                }
+                (bulk_bar())
+                (list)
+            }
+        } @else {
+            (list)
+        }
+        (parts::pager(first, next))
+    })
+}
+
+/// What an address asks for.
+pub(super) fn filter(query: &Fields) -> Result<Filter, Problem> {
+    let status = query.get("status").map(|word| {
+        Status::parse(word)
+            .ok_or_else(|| Problem::invalid(format!("{word:?} is not a status of an instance")))
+    });
+    let parent = query.get("parent").map(|text| {
+        text.parse().map_err(|_| Problem::invalid(format!("{text:?} is not the number of an instance")))
+    });
+    Ok(Filter {
+        machine: query.text("machine"),
+        status: status.transpose()?,
+        queue: query.text("queue"),
+        key_prefix: query.text("key"),
+        awaiting: query.text("awaiting"),
+        parent: parent.transpose()?.map(InstanceId),
+        ..Filter::default()
+    })
+}
+
+/// The statuses with their kept counts, each a filter.
+fn tabs(s: &Shell, query: &Fields, overview: &Overview, machine: Option<&str>) -> Markup {
+    let counts =
+        overview.counts.iter().filter(|count| machine.is_none_or(|machine| count.machine == machine));
+    let count = |status: Option<Status>| -> u64 {
+        let of = counts.clone().filter(|count| status.is_none_or(|status| count.status == status));
+        of.map(|count| count.count).sum()
+    };
+    let chosen = query.get("status");
+    let tab = |status: Option<Status>| {
+        let word = status.map(Status::as_str);
+        let to = query.with(&[("status", word), ("cursor", None)]).query();
+        html! {
+            li { a href=(s.at(&format!("/instances{to}"))) aria-current=[(word == chosen).then_some("true")] data-status=[word] {
+                (word.map_or_else(|| "all".to_owned(), parts::words)) " " span.count { (number(count(status))) }
+            } }
+        }
+    };
+    html! {
+        nav #statuses.tabs data-live aria-label="Statuses" {
+            ul { (tab(None)) @for status in Status::ALL { (tab(Some(status))) } }
+        }
+    }
+}
+
+fn filters(s: &Shell, query: &Fields, overview: &Overview) -> Markup {
+    let mut machines: Vec<&str> = overview.counts.iter().map(|count| count.machine.as_str()).collect();
+    machines.dedup();
+    let input = |name: &str, label: &str, hint: &str| {
+        html! {
+            div { label for={"filter-" (name)} { (label) } input id={"filter-" (name)} name=(name) value=[query.get(name)] placeholder=(hint) spellcheck="false"; }
+        }
+    };
+    html! {
+        form.filters method="get" action=(s.at("/instances")) role="search" aria-label="Filter instances" {
+            @if let Some(status) = query.get("status") { input type="hidden" name="status" value=(status); }
+            div {
+                label for="filter-machine" { "Machine" }
+                input #filter-machine name="machine" value=[query.get("machine")] list="machines" placeholder="any" spellcheck="false";
+                datalist #machines { @for machine in machines { option value=(machine) {} } }
+            }
+            (input("key", "Key starts with", "order:"))
+            (input("queue", "Queue", "any"))
+            (input("awaiting", "Waits for signal", "any"))
+            (input("parent", "Child of", "number"))
+            div.buttons {
+                button.primary type="submit" { "Filter" }
+                a href=(s.at("/instances")) { "Clear" }
+            }
+        }
+    }
+}
+
+fn bulk_bar() -> Markup {
+    html! {
+        fieldset.bulk {
+            legend { "Act on many" }
+            label for="which" { "On" }
+            select #which name="which" {
+                option value="chosen" { "those chosen below" }
+                option value="all" { "all that match the filter" }
+            }
+            @for (verb, word) in [("signal", "Signal…"), ("cancel", "Cancel…"), ("retry", "Retry…"), ("pause", "Pause…"), ("resume", "Resume…")] {
+                button type="submit" name="verb" value=(verb) { (word) }
+            }
+            span.muted #chosen-count aria-live="polite" {}
+        }
+    }
+}
+
+fn nothing(s: &Shell, query: &Fields) -> Markup {
+    if FILTERS.iter().any(|name| query.get(name).is_some()) {
+        let all = html! { "Loosen the filter, or see " a href=(s.at("/instances")) { "all instances" } "." };
+        return parts::empty("No instance matches.", &all);
+    }
+    let hint = html! {
+        "Start one from your program, with " code { "start" } " on the command line, or by "
+        code { "POST /v1/instances" } "."
+    };
+    parts::empty("There are no instances yet.", &hint)
+}
+
+/// Instances as a table.
+pub(super) fn rows(s: &Shell, instances: &[Instance], now: Timestamp, can_choose: bool) -> Markup {
+    let head = html! {
+        @if can_choose { th.choose scope="col" { input #choose-all type="checkbox" aria-label="Choose all on this page" hidden; } }
+        th scope="col" { "Instance" } th scope="col" { "Machine" } th scope="col" { "Status" } th scope="col" { "Step" }
+        th scope="col" { "Waits for" } th scope="col" { "Queue" } th scope="col" { "Changed" }
+    };
+    parts::table(
+        "Instances",
+        &head,
+        &html! {
+            @for instance in instances {
+                tr #{"instance-" (instance.id)} data-instance=(instance.id) data-status=(instance.status.as_str()) {
+                    @if can_choose {
+                        td.choose { input type="checkbox" name="id" value=(instance.id) aria-label={"Choose " (parts::name(instance))}; }
+                    }
+                    th scope="row" { (parts::link(s, instance)) @if instance.key.is_some() { span.muted.small { " #" (instance.id) } } }
+                    td { (parts::machine_link(s, &instance.machine)) span.muted.small { " v" (instance.version) } }
+                    td { (parts::status(instance.status)) @if instance.paused { " " span.badge { "paused" } } }
+                    td { (instance.step) @if instance.attempt > 0 { span.muted.small { " try " (instance.attempt + 1) } } }
+                    td.wide { (waits_for(instance, now)) }
+                    td { (instance.queue) }
+                    td { (time(instance.changed_at, now)) }
+                }
+            }
+        },
+    )
+}
+
+fn waits_for(instance: &Instance, now: Timestamp) -> Markup {
+    let until =
+        |word: &str| html! { @if let Some(at) = instance.wake_at { span.muted { (word) (time(at, now)) } } };
+    match instance.status {
+        Status::AwaitingSignal => html! { (short(&instance.awaits.join(" or "), 60)) (until(", at most ")) },
+        Status::AwaitingChildren => {
+            html! { (instance.barrier.unwrap_or(0)) " children" (until(", at most ")) }
+        }
+        Status::AwaitingCompletion => {
+            html! { (instance.barrier.unwrap_or(0)) " answers" (until(", at most ")) }
+        }
+        Status::Scheduled if instance.wake_at.is_some_and(|at| at <= now) => {
+            html! { span.muted { "the clock, any moment" } }
+        }
+        Status::Scheduled => until("the clock, "),
+        Status::Failed => {
+            html! { span.bad { (short(instance.last_error.as_deref().unwrap_or_default(), 60)) } }
+        }
+        Status::Runnable if instance.lane_blocked => html! { "its lane" },
+        _ => html! {},
+    }
+}

@@ -1,0 +1,30 @@
+//! The stream that tells an open page to look again: that of the API, for as long as the session lasts.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Method;
+use futures_util::StreamExt as _;
+
+use super::Answered;
+use super::session::caller_of;
+use super::visit::Visit;
+use crate::route::Parts;
+use crate::server::{Act, text_of};
+
+/// How often a stream looks whether its session is still good.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+pub(super) async fn watch(visit: Visit) -> Answered {
+    let parts = Parts { last_event_id: text_of(&visit.headers, "last-event-id"), ..Parts::default() };
+    let query = visit.query.query().trim_start_matches('?').to_owned();
+    let act = Act { method: Method::GET, path: "/v1/events", parts, query, body: None };
+    let response = visit.app.act(&visit.caller, act).await?;
+    let Some(session) = visit.session else { return Ok(response) };
+    let over = async move {
+        while let Ok(Some(_)) = caller_of(&visit.app, &session).await {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    Ok(response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(over)))))
+}

@@ -1,0 +1,165 @@
+//! Machines: who runs which version, and how many instances are at which step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dormouse::store::Count;
+use dormouse::{Client, DynMachine, Status};
+use maud::{Markup, html};
+
+use super::Answered;
+use super::fields::Fields;
+use super::layout::Shell;
+use super::parts::{self, number};
+use super::visit::Visit;
+use super::{chart, graph};
+use crate::api::Overview;
+use crate::problem::{Cause, Problem};
+
+pub(super) async fn show(visit: Visit) -> Answered {
+    let overview = Overview::of(&visit.client).await?;
+    let machines = machines(&visit.client, &overview);
+    let s = &visit.shell;
+    visit.page("Machines", &html! {
+        h1 { "Machines" }
+        section.card #machines data-live data-live-every="2" {
+            @if machines.is_empty() {
+                (parts::empty("No machine is known.", &html! { "A machine is here as soon as a worker runs it, or an instance of it exists." }))
+            } @else {
+                (parts::table("Machines", &html! { th scope="col" { "Machine" } th scope="col" { "Versions that run" } th.num scope="col" { "Workers" } th.num scope="col" { "Live" } th.num scope="col" { "Done" } th.num scope="col" { "Failed" } }, &html! {
+                    @for (name, machine) in &machines {
+                        tr data-machine=(name) {
+                            th scope="row" { (parts::machine_link(s, name)) }
+                            td { (versions(machine)) }
+                            td.num { (machine.workers) }
+                            td.num { (number(machine.count(|status| !status.is_terminal()))) }
+                            td.num { (number(machine.count(|status| status == Status::Done))) }
+                            td.num { (number(machine.count(|status| status == Status::Failed))) }
+                        }
+                    }
+                }))
+            }
+        }
+    })
+}
+
+/// A machine as it is known here.
+#[derive(Default)]
+struct Machine<'a> {
+    /// What live workers run.
+    versions: BTreeSet<u32>,
+    workers: usize,
+    counts: Vec<&'a Count>,
+}
+
+impl Machine<'_> {
+    fn count(&self, is_it: impl Fn(Status) -> bool) -> u64 {
+        self.counts.iter().filter(|count| is_it(count.status)).map(|count| count.count).sum()
+    }
+}
+
+fn machines<'a>(client: &'a Client, overview: &'a Overview) -> BTreeMap<&'a str, Machine<'a>> {
+    let mut machines = BTreeMap::<&str, Machine<'_>>::new();
+    for code in client.registry().machines() {
+        machines.entry(code.name()).or_default();
+    }
+    for worker in overview.live_workers() {
+        for name in worker.machines.iter().map(|(name, _)| name.as_str()).collect::<BTreeSet<_>>() {
+            machines.entry(name).or_default().workers += 1;
+        }
+        for (name, version) in &worker.machines {
+            machines.entry(name).or_default().versions.insert(*version);
+        }
+    }
+    for count in &overview.counts {
+        machines.entry(&count.machine).or_default().counts.push(count);
+    }
+    machines
+}
+
+fn versions(machine: &Machine<'_>) -> Markup {
+    html! {
+        @if machine.versions.is_empty() { span.bad { "no worker runs it" } }
+        @for (index, version) in machine.versions.iter().enumerate() { @if index > 0 { ", " } "v" (version) }
+    }
+}
+
+pub(super) async fn one(visit: Visit) -> Answered {
+    let overview = Overview::of(&visit.client).await?;
+    let machines = machines(&visit.client, &overview);
+    let name = visit.path("machine");
+    let unknown = || {
+        Problem::new(Cause::NotFound, format!("no worker runs a machine {name:?}, and it has no instances"))
+    };
+    let machine = machines.get(name).ok_or_else(unknown)?;
+    let code = newest(&visit.client, name);
+    let s = &visit.shell;
+    visit.page(name, &html! {
+        p.crumbs { a href=(s.at("/machines")) { "Machines" } }
+        h1 { (name) }
+        div #machine data-machine=(name) data-live data-live-every="2" {
+            dl.facts {
+                div { dt { "Versions that run" } dd { (versions(machine)) } }
+                div { dt { "Workers" } dd { (machine.workers) } }
+                div { dt { "Live instances" } dd { (number(machine.count(|status| !status.is_terminal()))) } }
+                @if let Some(code) = &code {
+                    div { dt { "Queue" } dd { (code.queue()) } }
+                    @let accepts = code.accepts();
+                    @if !accepts.is_empty() { div { dt { "Signals it checks" } dd { @for (index, accepts) in accepts.iter().enumerate() { @if index > 0 { ", " } (parts::waiting_link(s, accepts.name)) } } } }
+                }
+            }
+            @if let Some(drawing) = graph::of_machine(code, &machine.counts) { (drawing) }
+            (places(s, name, machine, code.as_ref()))
+        }
+        p { a href=(s.at(&format!("/instances{}", Fields::default().with(&[("machine", Some(name))]).query()))) { "Its instances" } }
+    })
+}
+
+/// The newest code of a machine that this process has.
+fn newest<'a>(client: &'a Client, name: &str) -> Option<&'a Arc<dyn DynMachine>> {
+    client.registry().machines().filter(|code| code.name() == name).max_by_key(|code| code.version())
+}
+
+/// How instances are spread over the steps, in the order of the code where it is known.
+fn places(s: &Shell, name: &str, machine: &Machine<'_>, code: Option<&&Arc<dyn DynMachine>>) -> Markup {
+    let mut steps = code.map(|code| code.steps()).unwrap_or_default();
+    for count in &machine.counts {
+        if !steps.contains(&count.step) {
+            steps.push(count.step.clone());
+        }
+    }
+    let used: Vec<Status> =
+        Status::ALL.into_iter().filter(|status| machine.count(|is| is == *status) > 0).collect();
+    let at = |step: &str, status: Option<Status>| -> u64 {
+        let is_it =
+            |count: &&&Count| count.step == step && status.is_none_or(|status| count.status == status);
+        machine.counts.iter().filter(is_it).map(|count| count.count).sum()
+    };
+    let most = steps.iter().map(|step| at(step, None)).max().unwrap_or(0);
+    let to = |status: Status| {
+        Fields::default().with(&[("machine", Some(name)), ("status", Some(status.as_str()))]).query()
+    };
+    html! {
+        section.card {
+            h2 { "Steps" }
+            @if steps.is_empty() {
+                (parts::empty("It has no instances.", &html! { "Its steps are not known here, because its code is in another program." }))
+            } @else {
+                (parts::table("Instances by step and status", &html! {
+                    th scope="col" { "Step" } th scope="col" { span.unseen { "Share" } }
+                    @for status in &used { th.num scope="col" { a href=(s.at(&format!("/instances{}", to(*status)))) { (parts::status(*status)) } } }
+                    th.num scope="col" { "All" }
+                }, &html! {
+                    @for step in &steps {
+                        tr data-step=(step) {
+                            th scope="row" { (step) }
+                            td.bar { (chart::share(at(step, None), most)) }
+                            @for status in &used { @let count = at(step, Some(*status)); td.num { @if count == 0 { span.muted { "·" } } @else { (number(count)) } } }
+                            td.num { (number(at(step, None))) }
+                        }
+                    }
+                }))
+            }
+        }
+    }
+}

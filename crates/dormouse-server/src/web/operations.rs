@@ -1,0 +1,156 @@
+//! Queues with their brakes, workers, and the audit log.
+
+use dormouse::jiff::Timestamp;
+use dormouse::store::{AuditFilter, WorkerView};
+use maud::{Markup, html};
+use serde_json::json;
+
+use super::Answered;
+use super::fields::{query, segment};
+use super::json::short;
+use super::layout::Shell;
+use super::parts::{self, number, time};
+use super::visit::Visit;
+use crate::api::Overview;
+use crate::cursor::{self, List};
+
+const ROWS: usize = 50;
+
+pub(super) async fn queues(visit: Visit) -> Answered {
+    let overview = Overview::of(&visit.client).await?;
+    let (s, queues) = (&visit.shell, overview.queues());
+    visit.page("Queues", &html! {
+        h1 { "Queues" }
+        p.muted { "A paused queue takes new work and signals, and nothing of it is claimed until it is resumed." }
+        section.card #queues data-live {
+            @if queues.is_empty() {
+                (parts::empty("No queue is served, and none has work.", &html! { "A queue is here as soon as a worker serves it, an instance waits in it, or it is paused." }))
+            } @else {
+                (parts::table("Queues", &html! {
+                    th scope="col" { "Queue" } th scope="col" { "State" } th.num scope="col" { "Runnable" } th scope="col" { "Oldest runnable" } th.num scope="col" { "Workers" }
+                    @if s.may_operate() { th scope="col" { "Action" } }
+                }, &html! {
+                    @for queue in &queues {
+                        @let (verb, word) = if queue.paused { ("resume", "Resume") } else { ("pause", "Pause") };
+                        tr #{"queue-" (queue.name)} data-queue=(queue.name) data-paused=(queue.paused) {
+                            th scope="row" { a href=(s.at(&format!("/instances{}", query("queue", &queue.name)))) { (queue.name) } }
+                            td { @if queue.paused { span.badge { "paused" } } @else if queue.workers == 0 { span.bad { "nobody serves it" } } @else { "running" } }
+                            td.num { (number(queue.runnable)) }
+                            td { @if let Some(at) = queue.oldest_runnable_at { (time(at, overview.now)) } @else { span.muted { "none" } } }
+                            td.num { (queue.workers) }
+                            @if s.may_operate() {
+                                td { (parts::button(s, &format!("/queues/{}/{verb}", segment(&queue.name)), "", word, Some(&format!("{word} queue {}", queue.name)))) }
+                            }
+                        }
+                    }
+                }))
+            }
+        }
+    })
+}
+
+pub(super) async fn pause_queue(visit: Visit) -> Answered {
+    visit.act("/v1/queues/{queue}/pause", ("queue", visit.path("queue")), &json!({})).await?;
+    visit.go("/queues?notice=braked")
+}
+
+pub(super) async fn resume_queue(visit: Visit) -> Answered {
+    visit.act("/v1/queues/{queue}/resume", ("queue", visit.path("queue")), &json!({})).await?;
+    visit.go("/queues?notice=unbraked")
+}
+
+pub(super) async fn workers(visit: Visit) -> Answered {
+    let overview = Overview::of(&visit.client).await?;
+    let serves = |worker: &&WorkerView| worker.namespaces.contains(visit.client.namespace());
+    let workers: Vec<&WorkerView> = overview.stats.workers.iter().filter(serves).collect();
+    visit.page("Workers", &html! {
+        h1 { "Workers" }
+        p.muted { "Running engines. What a worker holds when its lease ends is taken back, and run again by another." }
+        section.card #workers data-live {
+            @if workers.is_empty() {
+                (parts::empty("No worker is registered.", &html! { "Nothing moves without one: run " code { "serve" } " or " code { "worker" } " of the program that has the machines." }))
+            } @else {
+                (parts::table("Workers", &html! { th scope="col" { "Worker" } th scope="col" { "State" } th scope="col" { "Process" } th scope="col" { "Queues" } th scope="col" { "Machines" } th.num scope="col" { "Holds" } th scope="col" { "Since" } },
+                    &html! { @for worker in workers { (worker_row(&visit.shell, worker, overview.now)) } }))
+            }
+        }
+    })
+}
+
+fn worker_row(s: &Shell, worker: &WorkerView, now: Timestamp) -> Markup {
+    let is_live = worker.lease_until >= now;
+    html! {
+        tr #{"worker-" (worker.id.0)} data-worker=(worker.id.0) {
+            th scope="row" { (worker.name) span.muted.small { " #" (worker.id.0) } }
+            td { @if is_live { span.status data-status="live" { "live" } } @else { span.status data-status="lost" { "lease over" } } span.muted.small { " lease " (time(worker.lease_until, now)) } }
+            td { (worker.process.host) ", process " (worker.process.pid) }
+            td { (worker.queues.join(", ")) }
+            td.wide { @for (index, (name, version)) in worker.machines.iter().enumerate() { @if index > 0 { ", " } (parts::machine_link(s, name)) " v" (version) } }
+            td.num { (worker.claims) }
+            td { (time(worker.started_at, now)) }
+        }
+    }
+}
+
+pub(super) async fn audit(visit: Visit) -> Answered {
+    let before = visit.query.get("cursor").map(|cursor| cursor::decode(List::Audit, cursor)).transpose()?;
+    let filter = AuditFilter {
+        namespace: Some(visit.caller.namespace.clone()),
+        who: visit.query.text("who"),
+        what: visit.query.text("what"),
+        target: visit.query.text("target"),
+        before,
+        limit: ROWS + 1,
+    };
+    let store = visit.client.store();
+    let mut entries = store.audit(filter).await?;
+    let now = store.about().await?.now;
+    let has_more = entries.len() > ROWS;
+    entries.truncate(ROWS);
+    let (s, query) = (&visit.shell, &visit.query);
+    let next = entries.last().filter(|_| has_more).map(|entry| cursor::encode(List::Audit, entry.id));
+    let next = next.map(|next| s.at(&format!("/audit{}", query.with(&[("cursor", Some(&next))]).query())));
+    let first = before.map(|_| s.at(&format!("/audit{}", query.with(&[("cursor", None)]).query())));
+    let to = |name: &str, value: &str| {
+        s.at(&format!("/audit{}", query.with(&[("cursor", None), (name, Some(value))]).query()))
+    };
+    let input = |name: &str, label: &str, hint: &str| {
+        html! { div { label for={"filter-" (name)} { (label) } input id={"filter-" (name)} name=(name) value=[query.get(name)] placeholder=(hint) spellcheck="false"; } }
+    };
+    visit.page("Audit", &html! {
+        h1 { "Audit" }
+        p.muted { "Every change made through the API, the command line or these pages: by whom, to what, and how it ended." }
+        form.filters method="get" action=(s.at("/audit")) role="search" aria-label="Filter the audit log" {
+            (input("who", "Who", "anyone")) (input("what", "What", "instance.cancel")) (input("target", "To what", "number or name"))
+            div.buttons { button.primary type="submit" { "Filter" } a href=(s.at("/audit")) { "Clear" } }
+        }
+        section.card #audit data-live {
+            @if entries.is_empty() {
+                (parts::empty("No entry matches.", &html! { "What is only looked at leaves no entry; entries are kept for ninety days unless the server says otherwise." }))
+            } @else {
+                (parts::table("Audit log, newest first", &html! { th scope="col" { "When" } th scope="col" { "Who" } th scope="col" { "What" } th scope="col" { "To what" } th scope="col" { "Result" } }, &html! {
+                    @for entry in &entries {
+                        tr #{"entry-" (entry.id)} data-what=(entry.entry.what) {
+                            td { (time(entry.at, now)) }
+                            td { a.plain href=(to("who", &entry.entry.who)) { (short(&entry.entry.who, 80)) } }
+                            td { a.plain href=(to("what", &entry.entry.what)) { (entry.entry.what) } }
+                            td.wide { @if let Some(target) = &entry.entry.target { (target_link(s, &entry.entry.what, target)) } }
+                            td { @if entry.entry.result == "ok" { "ok" } @else { span.bad { (entry.entry.result) } } }
+                        }
+                    }
+                }))
+            }
+        }
+        (parts::pager(first, next))
+    })
+}
+
+fn target_link(s: &Shell, what: &str, target: &str) -> Markup {
+    let shown = short(target, 80);
+    let page = match what.split('.').next() {
+        Some("instance") => format!("/instances/{}", segment(target)),
+        Some("interaction") => format!("/inbox/{}", segment(target)),
+        _ => return html! { (shown) },
+    };
+    html! { a href=(s.at(&page)) { (shown) } }
+}

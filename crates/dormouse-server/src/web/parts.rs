@@ -1,0 +1,137 @@
+//! Small pieces that pages are made of.
+
+use dormouse::jiff::Timestamp;
+use dormouse::{Instance, Status};
+use maud::{Markup, html};
+
+use super::fields::{query, segment};
+use super::layout::Shell;
+
+/// A status, by its word and a colour.
+pub(super) fn status(status: Status) -> Markup {
+    let word = status.as_str();
+    html! { span.status data-status=(word) { (words(word)) } }
+}
+
+/// A word of the API for people.
+pub(super) fn words(word: &str) -> String {
+    word.replace('_', " ")
+}
+
+/// A moment as it feels, with the moment itself behind it.
+pub(super) fn time(at: Timestamp, now: Timestamp) -> Markup {
+    let shown = ago(now.duration_since(at).as_millis());
+    html! { time datetime=(at) title=(absolute(at)) { (shown) } }
+}
+
+pub(super) fn absolute(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+fn ago(ms: i128) -> String {
+    match ms {
+        -999..=1_999 => "just now".to_owned(),
+        2_000.. => format!("{} ago", span(ms)),
+        _ => format!("in {}", span(-ms)),
+    }
+}
+
+/// A span in its largest unit, or its two largest where that matters.
+pub(super) fn span(ms: i128) -> String {
+    let s = ms / 1_000;
+    match s {
+        ..1 => format!("{} ms", ms.max(0)),
+        1..10 => format!("{}.{} s", s, ms % 1_000 / 100),
+        10..120 => format!("{s} s"),
+        120..7_200 => format!("{} min", s / 60),
+        7_200..172_800 => format!("{} h", s / 3_600),
+        _ => format!("{} days", s / 86_400),
+    }
+}
+
+/// A number with its thousands apart.
+pub(super) fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// What an instance is called: its key, or its number.
+pub(super) fn name(instance: &Instance) -> String {
+    instance.key.clone().unwrap_or_else(|| format!("#{}", instance.id))
+}
+
+pub(super) fn link(s: &Shell, instance: &Instance) -> Markup {
+    html! { a href=(s.at(&format!("/instances/{}", instance.id))) { (name(instance)) } }
+}
+
+pub(super) fn machine_link(s: &Shell, machine: &str) -> Markup {
+    html! { a href=(s.at(&format!("/machines/{}", segment(machine)))) { (machine) } }
+}
+
+pub(super) fn waiting_link(s: &Shell, signal: &str) -> Markup {
+    html! { a href=(s.at(&format!("/waiting{}", query("signal", signal)))) { (signal) } }
+}
+
+/// What is said where a list has nothing to list.
+pub(super) fn empty(title: &str, hint: &Markup) -> Markup {
+    html! { div.empty { p { strong { (title) } } p.muted { (hint) } } }
+}
+
+/// A form of one button.
+pub(super) fn button(s: &Shell, action: &str, class: &str, word: &str, label: Option<&str>) -> Markup {
+    html! {
+        form.inline method="post" action=(s.at(action)) {
+            (s.token())
+            button type="submit" class=(class) aria-label=[label] { (word) }
+        }
+    }
+}
+
+/// A table that can be scrolled by keyboard, with its head always in sight.
+pub(super) fn table(label: &str, head: &Markup, rows: &Markup) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(label) {
+            table { thead { tr { (head) } } tbody { (rows) } }
+        }
+    }
+}
+
+/// Where a list goes on.
+pub(super) fn pager(first: Option<String>, next: Option<String>) -> Markup {
+    html! {
+        @if first.is_some() || next.is_some() {
+            nav.pager aria-label="Pages of this list" {
+                @if let Some(first) = first { a href=(first) { "First page" } }
+                @if let Some(next) = next { a rel="next" href=(next) { "Next page" } }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_and_numbers_are_told_as_people_tell_them() {
+        for (ms, told) in [
+            (500, "just now"),
+            (2_500, "2.5 s ago"),
+            (90_000, "90 s ago"),
+            (600_000, "10 min ago"),
+            (86_400_000, "24 h ago"),
+            (864_000_000, "10 days ago"),
+            (-30_000, "in 30 s"),
+        ] {
+            assert_eq!(ago(ms), told);
+        }
+        assert_eq!([number(7), number(1_234_567)], ["7", "1\u{202f}234\u{202f}567"]);
+    }
+}

@@ -1,0 +1,111 @@
+//! An instance's history: what happened, how long it took, and what it changed.
+
+use dormouse::jiff::Timestamp;
+use dormouse::{Event, Instance};
+use maud::{Markup, html};
+
+use super::diff::{self, Change, TOLD_MAX};
+use super::layout::Shell;
+use super::parts::{self, absolute, span, time};
+use super::visit::Visit;
+use super::{chart, json};
+use crate::problem::Problem;
+
+const EVENTS: usize = 50;
+const VALUE_CHARS_MAX: usize = 120;
+
+/// A stretch of a history, oldest first.
+pub(super) struct Timeline {
+    /// With the one before the first, if there is one, to compare with.
+    events: Vec<Event>,
+    before: Option<Event>,
+    /// The event after the last of these, where this is not the end.
+    is_past: bool,
+}
+
+impl Timeline {
+    /// The steps that these events led to, in order.
+    pub(super) fn steps(&self) -> Vec<String> {
+        let mut steps: Vec<String> = self.events.iter().map(|event| event.step.clone()).collect();
+        steps.dedup();
+        steps
+    }
+}
+
+/// The newest events, or those before the one that the address names.
+pub(super) async fn read(visit: &Visit, instance: &Instance) -> Result<Timeline, Problem> {
+    let asked = visit.query.get("before").map(str::parse::<u64>).transpose();
+    let before = asked.map_err(|_| Problem::invalid("`before` is the number of an event"))?;
+    let end = before.unwrap_or(u64::MAX).min(instance.seq + 1);
+    // One more than is shown, so that the first can be compared with the one before it.
+    let from = end.saturating_sub(EVENTS as u64 + 2);
+    let mut events = visit.client.store().history(instance.id, from, EVENTS + 1).await?;
+    events.retain(|event| event.seq < end);
+    let before = (events.len() > EVENTS).then(|| events.remove(0));
+    Ok(Timeline { events, before, is_past: end <= instance.seq })
+}
+
+pub(super) fn show(s: &Shell, instance: &Instance, timeline: &Timeline, now: Timestamp) -> Markup {
+    let Timeline { events, before, is_past } = timeline;
+    let here = format!("/instances/{}", instance.id);
+    let befores = std::iter::once(before.as_ref()).chain(events.iter().map(Some));
+    let pairs: Vec<_> = befores.zip(events).collect();
+    let took = |before: Option<&Event>, event: &Event| {
+        before.map(|before| event.at.duration_since(before.at).as_millis().max(0))
+    };
+    let longest = pairs.iter().filter_map(|(before, event)| took(*before, event)).max().unwrap_or(0);
+    html! {
+        section.card {
+            h2 { "History" @if *is_past { span.muted { " (earlier)" } } }
+            @if events.is_empty() {
+                (parts::empty("Nothing is recorded.", &html! { "Its machine or engine keeps no history, or it was collected." }))
+            } @else {
+                (parts::table("History, newest first", &html! { th.num scope="col" { "#" } th scope="col" { "What happened" } th scope="col" { "After" } th scope="col" { "When" } }, &html! {
+                    @for (before, event) in pairs.iter().rev() {
+                        tr #{"event-" (event.seq)} data-event=(event.seq) data-kind=(event.kind.as_str()) {
+                            td.num { (event.seq) }
+                            td.wide {
+                                strong { (event.kind.as_str()) } " " span.muted { "→ " (event.step) }
+                                (changed(*before, event))
+                                details { summary { "State and more" }
+                                    @if let Some(data) = &event.data { h3 { "Told" } (json::show(data.as_str())) }
+                                    h3 { "State after it" } (json::show(event.state.as_str()))
+                                    @if s.may_operate() { p { a href=(s.at(&format!("{here}/fork?seq={}", event.seq))) { "Fork from event " (event.seq) } } }
+                                }
+                            }
+                            td.bar { @if let Some(ms) = took(*before, event) { (span(ms)) (chart::share(ms as u64, longest as u64)) } }
+                            td title=(absolute(event.at)) { (time(event.at, now)) }
+                        }
+                    }
+                }))
+            }
+            nav.pager aria-label="Pages of the history" {
+                @if *is_past { a href=(s.at(&here)) { "Newest" } }
+                @if let Some(first) = events.first().filter(|first| first.seq > 1) {
+                    a href=(s.at(&format!("{here}?before={}", first.seq))) { "Earlier" }
+                }
+            }
+        }
+    }
+}
+
+fn changed(before: Option<&Event>, event: &Event) -> Markup {
+    let Some(before) = before else { return html! {} };
+    let changes = diff::changes(before.state.as_str(), event.state.as_str());
+    let value = |value: &Option<String>| value.as_deref().map(|value| json::short(value, VALUE_CHARS_MAX));
+    html! {
+        @if !changes.is_empty() {
+            ul.diff aria-label="What it changed" {
+                @for change in changes.iter().take(TOLD_MAX) {
+                    @let Change { path, before, after } = change;
+                    li {
+                        code.path { (if path.is_empty() { "state" } else { path }) } " "
+                        @if let Some(before) = value(before) { del { (before) } " " }
+                        @if let Some(after) = value(after) { ins { (after) } }
+                    }
+                }
+                @if changes.len() > TOLD_MAX { li.muted { "and more" } }
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! One visit to a page: who, in which namespace, and what they sent.
+
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use dormouse::{Client, Error, Instance};
+use maud::Markup;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Answered;
+use super::fields::Fields;
+use super::layout::{self, Shell};
+use super::session::SessionId;
+use crate::access::Caller;
+use crate::problem::Problem;
+use crate::route::{Parts, parse_target};
+use crate::server::{Act, App};
+
+pub(super) struct Visit {
+    pub(super) app: std::sync::Arc<App>,
+    /// In the visitor's namespace.
+    pub(super) client: Client,
+    pub(super) caller: Caller,
+    pub(super) session: Option<SessionId>,
+    pub(super) shell: Shell,
+    pub(super) path: Vec<(String, String)>,
+    pub(super) query: Fields,
+    pub(super) form: Fields,
+    pub(super) headers: HeaderMap,
+}
+
+impl Visit {
+    /// A named part of the path.
+    pub(super) fn path(&self, name: &str) -> &str {
+        let found = self.path.iter().find(|(part, _)| part == name);
+        found.map(|(_, value)| value.as_str()).expect("a page names the parts its handler asks for")
+    }
+
+    /// The instance that the path names.
+    pub(super) async fn instance(&self) -> Result<Instance, Problem> {
+        let target = parse_target(self.path("instance"))?;
+        Ok(self.client.get(target.clone()).await?.ok_or(Error::NotFound(target))?)
+    }
+
+    /// A whole page.
+    pub(super) fn page(&self, title: &str, body: &Markup) -> Answered {
+        Ok(layout::page(&self.shell, StatusCode::OK, title, self.query.get("notice"), body))
+    }
+
+    /// Asks for another page instead: the way to end a form, so that loading again sends nothing again.
+    pub(super) fn go(&self, path: &str) -> Answered {
+        Ok(see_other(&self.shell.at(path)))
+    }
+
+    /// Does what a route of the API does, in the visitor's name.
+    pub(super) async fn act(
+        &self,
+        path: &'static str,
+        (name, value): (&str, &str),
+        body: &impl Serialize,
+    ) -> Result<Value, Problem> {
+        let parts = Parts { path: vec![(name.to_owned(), value.to_owned())], ..Parts::default() };
+        let body = Some(serde_json::to_string(body).expect("names and documents can be written"));
+        let act = Act { method: Method::POST, path, parts, query: String::new(), body };
+        let response = self.app.act(&self.caller, act).await?;
+        let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap_or_default();
+        Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+}
+
+pub(super) fn see_other(to: &str) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    let to = HeaderValue::try_from(to).unwrap_or_else(|_| HeaderValue::from_static("/"));
+    response.headers_mut().insert(header::LOCATION, to);
+    response
+}
