@@ -34,6 +34,7 @@ pub(super) fn of_instance(client: &Client, instance: &Instance, timeline: &Timel
 
 /// The picture is made of shapes and names, and the names are escaped where it is drawn.
 fn drawn(code: &Arc<dyn DynMachine>, marks: &Marks) -> Option<Markup> {
-    let picture = code.graph()?.svg_with(marks);
+    // Inside a page it needs no namespace of its own.
+    let picture = code.graph()?.svg_with(marks).replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);
     Some(html! { section.card { h2 { "Graph" } div.graph tabindex="0" { (PreEscaped(picture)) } } })
 }
