@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs Debian packages for the tests: PostgreSQL's server, PgBouncer. Starts none of their services,
+# Installs Debian packages for the tests: PostgreSQL's server, PgBouncer, the NATS server. Starts none of their services,
 # makes no cluster, and leaves those that are there alone.
 #
 # Usage: install-packages.sh PACKAGE...
@@ -7,7 +7,7 @@ set -eu
 
 cannot() {
     echo "The tests need these Debian packages, and $1: $packages." >&2
-    echo "Install them, or what holds \`postgres\`, \`initdb\` and \`pgbouncer\` on your system, and try again." >&2
+    echo "Install them, or what holds \`postgres\`, \`initdb\`, \`pgbouncer\` and \`nats-server\` on your system, and try again." >&2
     echo "A PostgreSQL in an unusual place: cargo xtask test --pg-bin DIRECTORY" >&2
     exit 1
 }
@@ -51,5 +51,8 @@ $as_root env DEBIAN_FRONTEND=noninteractive $install $packages || cannot "apt-ge
 
 # Nor is it to start with the machine. A server without a cluster has nothing to start.
 for package in $packages; do
-    if [ "$package" = pgbouncer ]; then $as_root update-rc.d pgbouncer disable || true; fi
+    case "$package" in
+        pgbouncer) $as_root update-rc.d pgbouncer disable || true ;;
+        nats-server) if command -v systemctl >/dev/null; then $as_root systemctl disable nats-server || true; fi ;;
+    esac
 done

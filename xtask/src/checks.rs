@@ -5,6 +5,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use private_postgres::Nats;
+
 use crate::postgres::Database;
 use crate::{Result, cargo, deny, newest, require_c_compiler, root, run, shown, succeeded};
 
@@ -68,11 +70,13 @@ fn examples() -> Result {
         println!("crates/dormouse has no examples yet");
         return Ok(());
     }
-    run(&mut cargo("build --package dormouse --examples"))?;
+    let broker = Nats::start(&root().join("target/nats").join(std::process::id().to_string()))?;
+    run(&mut cargo("build --package dormouse --all-features --examples"))?;
     for name in names {
         println!("--> {name}");
         // The build above leaves cargo nothing to do, so the time is the example's own.
-        run_example(&mut cargo(&format!("run --quiet --package dormouse --example {name}")))?;
+        let mut example = cargo(&format!("run --quiet --package dormouse --all-features --example {name}"));
+        run_example(example.env("NATS_URL", broker.url()))?;
     }
     Ok(())
 }

@@ -1,5 +1,8 @@
 //! A partner behind a webhook: slow, busy, answering twice, before it accepts, with that, or never.
 
+#[path = "../examples/fraud_check.rs"]
+mod fraud_check;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -88,6 +91,11 @@ async fn a_partner_of_every_kind_is_asked_until_it_answers_or_its_time_is_over()
         matches!(late, Err(Error::CompletionRefused { refusal: Refusal::Late | Refusal::Expired, .. }));
     assert!(refused, "{late:?}");
     engine.shutdown().await;
+}
+
+#[test]
+fn the_example_of_a_fraud_check_ends_as_it_says() {
+    fraud_check::main().expect("it ends");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,13 +14,14 @@ use hmac::{Hmac, KeyInit, Mac};
 use hyper::header::{HeaderMap, RETRY_AFTER};
 use hyper::{StatusCode, Uri};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use sha2::Sha256;
 
 use self::post::{Answer, Failure, Poster};
 pub use self::targets::Targets;
+use super::envelope::{self, Envelope};
 use super::{Sent, Transport};
-use crate::{Clock, Error, InstanceId, Interaction, InteractionId, Json, Result, SystemClock, Tokens, When};
+use crate::{Clock, Error, Interaction, Json, Result, SystemClock, Tokens, When};
 
 /// The largest answer that is read, unless set.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
@@ -91,21 +92,11 @@ impl Webhook {
 
     async fn post(&self, asked: &Interaction) -> Sent {
         let now = SystemClock.now();
-        let envelope = Envelope {
-            interaction: asked.id,
-            instance: asked.instance,
-            machine: &asked.machine,
-            idempotency_key: &asked.idempotency_key,
-            correlation_id: asked.correlation_id.as_deref(),
-            send: asked.sends,
-            deadline: asked.deadline,
-            resume_url: self.resume.as_ref().map(|resume| {
-                let expires_at = When::In(resume.valid_for).moment(now);
-                format!("{}{}", resume.url, resume.tokens.issue(asked, expires_at))
-            }),
-            request: &asked.request,
-        };
-        let body = serde_json::to_string(&envelope).expect("an envelope can be written");
+        let resume = self.resume.as_ref().map(|resume| {
+            let expires_at = When::In(resume.valid_for).moment(now);
+            envelope::Resume::Url(format!("{}{}", resume.url, resume.tokens.issue(asked, expires_at)))
+        });
+        let body = Envelope::new(asked, resume).to_json();
         let headers = match self.headers(&asked.idempotency_key, now.as_second(), &body) {
             Ok(headers) => headers,
             Err(reason) => return Sent::Rejected(reason),
@@ -143,21 +134,6 @@ impl fmt::Debug for Webhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Webhook").field("host", &self.url.host()).finish_non_exhaustive()
     }
-}
-
-/// What is posted.
-#[derive(Serialize)]
-struct Envelope<'a> {
-    interaction: InteractionId,
-    instance: InstanceId,
-    machine: &'a str,
-    idempotency_key: &'a str,
-    correlation_id: Option<&'a str>,
-    send: u32,
-    deadline: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resume_url: Option<String>,
-    request: &'a Json,
 }
 
 /// The body that answers at once.
