@@ -181,7 +181,9 @@ impl From<Error> for Problem {
                     Refusal::Unknown | Refusal::OtherNamespace => {
                         return Self::new(Cause::NotFound, "there is no such interaction");
                     }
-                    Refusal::NotAList | Refusal::Malformed => Cause::OutputRefused,
+                    Refusal::NotAList | Refusal::Malformed | Refusal::Schema | Refusal::Projection => {
+                        Cause::OutputRefused
+                    }
                     _ => Cause::CompletionRefused,
                 };
                 problem(cause).with("reason", refusal.as_str())

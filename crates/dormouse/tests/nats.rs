@@ -22,8 +22,8 @@ use dormouse::prelude::*;
 use dormouse::store::postgres::PostgresStore;
 use dormouse::store::{InteractionFilter, Store, Which};
 use dormouse::{
-    Client, Engine, EventKind, InstanceId, InteractionId, InteractionStatus, Nats, Sending, Sent, Tokens,
-    Transport, Verdict,
+    Client, Engine, EventKind, InstanceId, InteractionId, InteractionStatus, Nats, Sending, Sent, Takes,
+    Tokens, Transport, Verdict,
 };
 use serde_json::json;
 use sqlx::{Connection, PgConnection};
@@ -66,6 +66,10 @@ impl Machine for Asking {
                 Outcome::done(cx.unit::<u64>().await?.verdicts.iter().map(told).collect())
             }
         })
+    }
+
+    fn takes() -> Vec<Takes> {
+        vec![Takes::at::<u64>("Told").schema(json!({ "type": "integer", "maximum": 1_000_000 }))]
     }
 }
 
@@ -193,6 +197,8 @@ async fn answers_that_are_none_are_refused_for_good_and_keep_nobody_waiting() {
         json!({ "interaction": 4711, "output": 1 }).to_string(),
         json!({ "correlation_id": "unheard of", "output": 1 }).to_string(),
         json!({ "interaction": person, "output": true }).to_string(),
+        json!({ "interaction": request.interaction, "output": "many" }).to_string(),
+        json!({ "interaction": request.interaction, "output": 1_000_001 }).to_string(),
         json!({ "interaction": request.interaction, "namespace": "other", "output": 1 }).to_string(),
         json!({ "interaction": request.interaction, "output": format!("{large}\0") }).to_string(),
     ] {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{Assigned, Completed, Completion, InteractionFilter, Which};
-use dormouse::{Error, InstanceId, Interaction, InteractionId, InteractionStatus, Json};
+use dormouse::{InstanceId, Interaction, InteractionId, InteractionStatus, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -248,11 +248,11 @@ async fn answer(completion: Completion, client: &dormouse::Client) -> Result<Ans
     let to = completion.to.clone();
     let completed = client.complete_many(vec![completion]).await?.pop().expect("one completion, one answer");
     let view = |completed, woke, output, error| CompletedView { completed, woke, output, error };
-    Answer::ok(match completed {
+    Answer::ok(match completed.admitted(to)? {
         Completed::Admitted { woke } => view(CompletedWord::Admitted, woke, None, None),
         Completed::Repeat(Ok(output)) => view(CompletedWord::Repeat, false, Some(output), None),
         Completed::Repeat(Err(error)) => view(CompletedWord::Repeat, false, None, Some(error)),
-        Completed::Refused(refusal) => return Err(Error::CompletionRefused { to, refusal }.into()),
+        Completed::Refused(_) | Completed::Unfit { .. } => unreachable!("these are errors"),
     })
 }
 

@@ -252,16 +252,16 @@ fn not_stored(error: PublishError) -> Sent {
 
 /// Tells the broker that a message is done with.
 async fn settle(reception: &Reception, message: &Message, completed: Result<Completed, Refusal>) {
-    let (refusal, detail) = match completed {
+    let refusal = match completed {
         Ok(Completed::Admitted { .. } | Completed::Repeat(_)) => {
             return tell(reception, message, AckKind::Ack).await;
         }
-        Ok(Completed::Refused(refusal)) | Err(refusal) => (refusal, refusal.told()),
+        Ok(Completed::Refused(refusal) | Completed::Unfit { refusal, .. }) | Err(refusal) => refusal,
     };
     // The message itself may hold a token, and whatever its sender put in: its place in the stream has to do.
     let place = message.info().map_or(0, |info| info.stream_sequence);
     let transport = reception.transport();
-    tracing::warn!(transport, place, refusal = refusal.as_str(), "an answer is refused: {detail}");
+    tracing::warn!(transport, place, refusal = refusal.as_str(), "an answer is refused: {}", refusal.told());
     tell(reception, message, AckKind::Term).await;
 }
 
