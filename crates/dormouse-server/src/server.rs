@@ -10,8 +10,8 @@ use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{OriginalUri, RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, Response, header};
 use axum::routing::{MethodFilter, on};
-use dormouse::Client;
 use dormouse::store::NewAudit;
+use dormouse::{Client, Tokens};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::compression::CompressionLayer;
@@ -21,7 +21,7 @@ use crate::feed::Feed;
 use crate::metrics::Exporter;
 use crate::problem::{Cause, Problem};
 use crate::repeat;
-use crate::route::{Needs, Parts, Route, Undecoded};
+use crate::route::{Needs, Parts, Route, TOKEN, Undecoded};
 use crate::{api, body};
 
 /// The HTTP API over a database, as an [`axum::Router`].
@@ -44,6 +44,7 @@ pub struct Server {
     audit_for: Duration,
     stopping: CancellationToken,
     exporter: Option<Exporter>,
+    tokens: Option<Tokens>,
 }
 
 /// Requests that may wait for an instance's end at a time; more are answered at once.
@@ -63,6 +64,7 @@ impl Server {
             audit_for: Duration::from_secs(90 * 24 * 3600),
             stopping: CancellationToken::new(),
             exporter: None,
+            tokens: None,
         }
     }
 
@@ -92,6 +94,12 @@ impl Server {
         Self { exporter: Some(exporter), ..self }
     }
 
+    /// Takes answers at `/v1/resume/{token}` from whoever has a token that these made. Without it, there is no such way
+    /// in.
+    pub fn resume_tokens(self, tokens: Tokens) -> Self {
+        Self { tokens: Some(tokens), ..self }
+    }
+
     /// The routes, to be served as they are or nested under a prefix.
     pub fn router(self) -> Router {
         let app = Arc::new(App {
@@ -102,6 +110,7 @@ impl Server {
             audit_for: self.audit_for,
             stopping: self.stopping,
             exporter: self.exporter,
+            tokens: self.tokens,
             waiting: Semaphore::new(WAITING_MAX),
             changes: AtomicU64::new(0),
         });
@@ -145,6 +154,7 @@ pub(crate) struct App {
     pub(crate) stopping: CancellationToken,
     pub(crate) exporter: Option<Exporter>,
     pub(crate) waiting: Semaphore,
+    pub(crate) tokens: Option<Tokens>,
     door: Door,
     body_bytes_max: usize,
     audit_for: Duration,
@@ -184,7 +194,7 @@ impl App {
         let route = &*route;
         let (head, body) = request.into_parts();
         self.door.check_host(&head.method, &head.headers)?;
-        let caller = self.admit(route, &head.headers).await?;
+        let (caller, target) = self.admit(route, &parts, &head.headers).await?;
         let client = self.client.in_namespace(&caller.namespace)?;
         let body = if route.method == Method::GET {
             Vec::new()
@@ -192,7 +202,6 @@ impl App {
             body::read(&head.headers, body, self.body_bytes_max).await?
         };
         let query = head.uri.query().unwrap_or_default().to_owned();
-        let target = parts.path.first().map(|(_, value)| value.clone());
         let repeat = repeat::Repeat::of(route, &head, &caller, &body)?;
         let request = Undecoded { app: self.clone(), caller: caller.clone(), client, parts, query, body };
         let store = &**self.client.store();
@@ -202,16 +211,37 @@ impl App {
         }
     }
 
-    /// Who the caller is, if they may do this.
-    async fn admit(&self, route: &Route, headers: &HeaderMap) -> Result<Caller, Problem> {
-        let Needs::Scope(needed) = route.needs else { return Ok(Caller::nobody()) };
-        let caller = self.door.caller(headers, &**self.client.store()).await?;
-        if caller.scope < needed {
-            let told =
-                format!("this needs an API key of scope {needed}, and yours is of scope {}", caller.scope);
-            return Err(Problem::new(Cause::Forbidden, told));
+    /// Who the caller is, if they may do this, and what it is done to.
+    async fn admit(
+        &self,
+        route: &Route,
+        parts: &Parts,
+        headers: &HeaderMap,
+    ) -> Result<(Caller, Option<String>), Problem> {
+        let target = parts.path.first().map(|(_, value)| value.clone());
+        match route.needs {
+            Needs::Nothing => Ok((Caller::nobody(), target)),
+            Needs::Token => self.token_holder(parts),
+            Needs::Scope(needed) => {
+                let caller = self.door.caller(headers, &**self.client.store()).await?;
+                if caller.scope < needed {
+                    let has = caller.scope;
+                    let told =
+                        format!("this needs an API key of scope {needed}, and yours is of scope {has}");
+                    return Err(Problem::new(Cause::Forbidden, told));
+                }
+                Ok((caller, target))
+            }
         }
-        Ok(caller)
+    }
+
+    /// Whoever has a resume token, and the interaction that it is for: the token itself is told to nobody.
+    fn token_holder(&self, parts: &Parts) -> Result<(Caller, Option<String>), Problem> {
+        let Some(tokens) = &self.tokens else {
+            return Err(Problem::new(Cause::NotFound, "this server takes no resume tokens"));
+        };
+        let (namespace, interaction) = tokens.opens(parts.named(TOKEN))?;
+        Ok((Caller::token_holder(namespace), Some(interaction.to_string())))
     }
 
     /// Runs the handler and, if it changes something, tells the audit log before the caller.

@@ -39,3 +39,4 @@ mod namespaces;
 mod overview;
 mod probes;
 mod repeat;
+mod resume;
