@@ -2,6 +2,8 @@
 
 #[path = "../examples/fraud_check.rs"]
 mod fraud_check;
+#[path = "webhook/tls.rs"]
+mod tls;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +13,7 @@ use dormouse::store::{Completed, InteractionFilter, Refusal};
 use dormouse::{
     Client, Engine, Error, InteractionStatus, Json, Sending, Status, Targets, Tokens, Verdict, Webhook,
 };
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -272,7 +274,7 @@ impl Partner {
 }
 
 /// One request, with its headers and its body.
-async fn read(stream: &mut BufReader<TcpStream>) -> Option<Got> {
+async fn read(stream: &mut BufReader<impl AsyncRead + Unpin>) -> Option<Got> {
     let (mut id, mut signatures, mut length) = (String::new(), String::new(), 0);
     loop {
         let mut line = String::new();

@@ -83,6 +83,13 @@ impl Webhook {
         self
     }
 
+    /// Trusts the certificate authorities of this PEM text, and not the system's: for a receiver with one of its own.
+    pub fn trust_only(mut self, pem: &[u8]) -> Result<Self> {
+        let refuse = |reason: String| Error::InvalidConfig(format!("the webhook's authorities: {reason}"));
+        self.poster.trust_only(pem).map_err(refuse)?;
+        Ok(self)
+    }
+
     /// The largest answer that is read (1 MiB unless set); a larger one is as good as none.
     #[must_use]
     pub fn answer_bytes_max(mut self, bytes: usize) -> Self {
@@ -217,6 +224,11 @@ mod tests {
             assert!(Webhook::new("https://shop.example/", secret).is_err(), "{secret}");
         }
         let webhook = Webhook::new("https://ann:secret@shop.example/", secret).expect("a webhook");
+        let pem = "-----BEGIN CERTIFICATE-----\nbm8gY2VydGlmaWNhdGU=\n-----END CERTIFICATE-----\n";
+        for authorities in ["", "no PEM", pem] {
+            let webhook = Webhook::new("https://shop.example/", secret).expect("a webhook");
+            assert!(webhook.trust_only(authorities.as_bytes()).is_err(), "{authorities}");
+        }
         assert!(!format!("{webhook:?}").contains("secret"));
     }
 }
