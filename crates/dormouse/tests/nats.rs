@@ -26,7 +26,6 @@ use dormouse::{
     Tokens, Transport, Verdict,
 };
 use serde_json::json;
-use sqlx::{Connection, PgConnection};
 
 use self::faulty::Faulty;
 use self::provider::{Broker, Provider, Request};
@@ -140,8 +139,8 @@ async fn a_broker_that_is_killed_loses_nothing_and_doubles_nothing_on_sqlite() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_is_killed_loses_nothing_and_doubles_nothing_on_postgres() {
     let database = database::Database::new("2030-01-01T00:00:00Z".parse().expect("a moment")).await;
+    database.let_time_pass().await;
     let store = PostgresStore::connect(&database.url).await.expect("it opens");
-    let_time_pass(&database.url).await;
     a_broker_that_is_killed_loses_nothing_and_doubles_nothing(Arc::new(store)).await;
 }
 
@@ -319,12 +318,4 @@ async fn person(client: &Client) -> InteractionId {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-/// Databases of tests stand still unless told otherwise.
-async fn let_time_pass(url: &str) {
-    let mut conn = PgConnection::connect(url).await.expect("it connects");
-    let now = "create or replace function dormouse.now() returns timestamptz language sql stable
-        as 'select statement_timestamp()'";
-    sqlx::raw_sql(now).execute(&mut conn).await.expect("a function");
 }
