@@ -61,11 +61,20 @@ pub struct Accepts {
     pub name: &'static str,
     /// Says why a payload does not decode into the declared type.
     pub check: fn(&Json) -> Result<(), String>,
+    /// Makes up payloads of the declared type, the simplest first.
+    pub examples: fn() -> Vec<Json>,
 }
+
+/// Examples of one payload: enough to tell its cases apart.
+const EXAMPLES_MAX: usize = 6;
 
 impl<T: DeserializeOwned> From<Signal<T>> for Accepts {
     fn from(signal: Signal<T>) -> Self {
-        Self { name: signal.name, check: |payload| crate::json::decode_text::<T>(payload.as_str()).map(drop) }
+        Self {
+            name: signal.name,
+            check: |payload| crate::json::decode_text::<T>(payload.as_str()).map(drop),
+            examples: || crate::sample::samples::<T>(EXAMPLES_MAX),
+        }
     }
 }
 

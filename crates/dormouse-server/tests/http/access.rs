@@ -27,6 +27,7 @@ const ROUTES: &[(&str, &str, Option<Scope>)] = &[
     ("get", "/v1/instances/{instance}/children", Some(Scope::Read)),
     ("get", "/v1/instances/{instance}/result", Some(Scope::Read)),
     ("get", "/v1/instances/{instance}/explain", Some(Scope::Read)),
+    ("get", "/v1/instances/{instance}/what-if", Some(Scope::Read)),
     ("post", "/v1/instances/{instance}/signals", Some(Scope::Operate)),
     ("post", "/v1/signals/batch", Some(Scope::Operate)),
     ("post", "/v1/instances/{instance}/cancel", Some(Scope::Operate)),
@@ -42,6 +43,7 @@ const ROUTES: &[(&str, &str, Option<Scope>)] = &[
     ("post", "/v1/interactions/{interaction}/fail", Some(Scope::Operate)),
     ("post", "/v1/resume/{token}", None),
     ("get", "/v1/machines", Some(Scope::Read)),
+    ("get", "/v1/machines/{machine}/graph", Some(Scope::Read)),
     ("get", "/v1/queues", Some(Scope::Read)),
     ("post", "/v1/queues/{queue}/pause", Some(Scope::Operate)),
     ("post", "/v1/queues/{queue}/resume", Some(Scope::Operate)),
@@ -77,7 +79,11 @@ async fn every_route_asks_for_its_scope(database: Database) {
         site.key("default", Scope::Admin).await,
     ];
     for (method, path, needed) in ROUTES {
-        let path = path.replace("{instance}", "999").replace("{queue}", "q").replace("{api_key}", "none");
+        let path = path
+            .replace("{instance}", "999")
+            .replace("{queue}", "q")
+            .replace("{machine}", "shop")
+            .replace("{api_key}", "none");
         let answer = answer_to(&site, method, &path).await;
         if path.ends_with("/{token}") {
             // It asks for a token, and no key stands in for one.

@@ -31,6 +31,7 @@ macro_rules! suite {
 
 mod access;
 mod admin;
+mod ahead;
 mod events;
 mod input;
 mod instances;

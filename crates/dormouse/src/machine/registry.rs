@@ -7,7 +7,7 @@ use super::DynMachine;
 use crate::limits::check_name;
 use crate::store::Definition;
 use crate::unit::{Gate, Unfit};
-use crate::{Accepts, At, Error, History, Interaction, Json, Limits, NewInstance, NewSignal, Result, Takes};
+use crate::{Accepts, Error, History, Interaction, Json, Limits, NewInstance, NewSignal, Result, Takes};
 
 /// The machines registered with an engine, by name and version.
 #[derive(Clone, Default)]
@@ -127,19 +127,6 @@ impl Registry {
             machine: machine.to_owned(),
             reason,
         })
-    }
-
-    /// Says why an instance at this place could not run here, as a dry run.
-    pub(crate) fn check_readable(&self, machine: &str, version: u32, at: At) -> Result<(), String> {
-        let definition = self
-            .get(machine, version)
-            .ok_or_else(|| format!("no registered code runs machine {machine} version {version}"))?;
-        let at = if definition.version() == version {
-            at
-        } else {
-            definition.migrate(version, at).map_err(|error| format!("its migration fails: {error}"))?
-        };
-        definition.check(&at)
     }
 }
 
