@@ -199,6 +199,7 @@ async fn answers_that_are_none_are_refused_for_good_and_keep_nobody_waiting() {
         json!({ "interaction": request.interaction, "output": "many" }).to_string(),
         json!({ "interaction": request.interaction, "output": 1_000_001 }).to_string(),
         json!({ "interaction": request.interaction, "namespace": "other", "output": 1 }).to_string(),
+        json!({ "interaction": request.interaction, "namespace": "", "output": 1 }).to_string(),
         json!({ "interaction": request.interaction, "output": format!("{large}\0") }).to_string(),
     ] {
         broker.answer(rubbish).await;

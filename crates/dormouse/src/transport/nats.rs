@@ -9,14 +9,14 @@ use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::{Context, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{AckKind, Message};
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use serde::Deserialize;
 
 use super::envelope::{self, Envelope};
 use super::{Reception, Sent, Transport};
 use crate::store::{Completed, Completion, Refusal, Which};
 use crate::{
-    BoxError, Clock, DEFAULT_NAMESPACE, Interaction, InteractionId, Json, SystemClock, Tokens, When,
+    BoxError, Clock, DEFAULT_NAMESPACE, Error, Interaction, InteractionId, Json, SystemClock, Tokens, When,
 };
 
 /// Answers in hand at a time: taken together, committed together.
@@ -94,7 +94,12 @@ impl Nats {
         let mut messages = messages.messages().await?.ready_chunks(ANSWERS_MAX);
         loop {
             let taken = tokio::select! {
-                () = reception.stopped() => return Ok(()),
+                () = reception.stopped() => {
+                    // What has arrived by now would otherwise wait for others until the broker misses us.
+                    let arrived = messages.next().now_or_never().flatten().unwrap_or_default();
+                    self.take(reception, arrived.into_iter().flatten().collect()).await;
+                    return Ok(());
+                }
                 taken = messages.next() => taken.ok_or("the broker has ended the stream")?,
             };
             let mut answers = Vec::with_capacity(taken.len());
@@ -141,29 +146,29 @@ impl Nats {
                 Err(refusal) => settle(reception, &message, Err(refusal)).await,
             }
         }
-        match reception.admit(batch.clone()).await {
+        match reception.admit(batch).await {
             Ok(completed) => {
                 for (message, completed) in read.iter().zip(completed) {
                     settle(reception, message, Ok(completed)).await;
                 }
             }
-            Err(error) if error.is_transient() => {
+            // One of them can never be taken, such as one that is too large: it is not to keep the others.
+            Err(error) if is_its_own_fault(&error) && read.len() > 1 => {
+                for message in read {
+                    Box::pin(self.take(reception, vec![message])).await;
+                }
+            }
+            Err(error) if is_its_own_fault(&error) => {
+                for message in &read {
+                    settle(reception, message, Err(Refusal::Malformed)).await;
+                }
+            }
+            Err(error) => {
                 tracing::warn!(transport = reception.transport(), %error, "answers could not be written down");
                 for message in &read {
                     tell(reception, message, AckKind::Nak(Some(FAULT_PAUSE))).await;
                 }
                 tokio::time::sleep(FAULT_PAUSE).await;
-            }
-            // One of them cannot be taken at all, such as one that is too large: it is not to keep the others.
-            Err(_) if read.len() > 1 => {
-                for message in read {
-                    Box::pin(self.take(reception, vec![message])).await;
-                }
-            }
-            Err(_) => {
-                for message in &read {
-                    settle(reception, message, Err(Refusal::Malformed)).await;
-                }
             }
         }
     }
@@ -248,6 +253,11 @@ fn not_stored(error: PublishError) -> Sent {
         }
         _ => Sent::Retry { reason: format!("the broker has not stored it: {error}"), after: None },
     }
+}
+
+/// Whether an answer can never be taken, whatever the state of the database.
+fn is_its_own_fault(error: &Error) -> bool {
+    matches!(error, Error::TooLarge { .. } | Error::HoldsNul { .. } | Error::InvalidName { .. })
 }
 
 /// Tells the broker that a message is done with.
