@@ -89,7 +89,8 @@ async fn they_flow_through_in_bounded_memory_and_show_how_far_they_are(url: &str
             Err(dormouse::Error::StillLive { .. }) => {
                 let unit = client.unit(id).await.expect("a read");
                 seen.extend(unit.map(|unit| unit.completed));
-                println!("{:?}: {:?} of {ITEMS}", started.elapsed(), seen.last());
+                let peak_mib = peak_kib() / 1024;
+                println!("{:?}: {:?} of {ITEMS}, {peak_mib} MiB", started.elapsed(), seen.last());
             }
             Err(error) => panic!("{error}"),
         }
