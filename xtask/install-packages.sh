@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs Debian packages for the tests: PostgreSQL's server, PgBouncer, Python, Chromium. Starts none of their services,
-# makes no cluster, and leaves those that are there alone.
+# Installs Debian packages for the tests: PostgreSQL's server, PgBouncer, the NATS server, Python, Chromium. Starts none
+# of their services, makes no cluster, and leaves those that are there alone.
 #
 # Usage: install-packages.sh PACKAGE...
 set -eu
@@ -51,5 +51,8 @@ $as_root env DEBIAN_FRONTEND=noninteractive $install $packages || cannot "apt-ge
 
 # Nor is it to start with the machine. A server without a cluster has nothing to start.
 for package in $packages; do
-    if [ "$package" = pgbouncer ]; then $as_root update-rc.d pgbouncer disable || true; fi
+    case "$package" in
+        pgbouncer) $as_root update-rc.d pgbouncer disable || true ;;
+        nats-server) if command -v systemctl >/dev/null; then $as_root systemctl disable nats-server || true; fi ;;
+    esac
 done

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use private_postgres::Nats;
+
 use crate::postgres::Database;
 use crate::{Result, browser, cargo, deny, newest, require_c_compiler, root, run, run_within, schemathesis};
 
@@ -67,11 +69,13 @@ fn examples() -> Result {
         println!("crates/dormouse has no examples yet");
         return Ok(());
     }
-    run(&mut cargo("build --package dormouse --examples"))?;
+    let broker = Nats::start(&root().join("target/nats").join(std::process::id().to_string()))?;
+    run(&mut cargo("build --package dormouse --all-features --examples"))?;
     for name in names {
         println!("--> {name}");
         // The build above leaves cargo nothing to do, so the time is the example's own.
-        run_within(EXAMPLE_MAX, &mut cargo(&format!("run --quiet --package dormouse --example {name}")))?;
+        let mut example = cargo(&format!("run --quiet --package dormouse --all-features --example {name}"));
+        run_within(EXAMPLE_MAX, example.env("NATS_URL", broker.url()))?;
     }
     Ok(())
 }

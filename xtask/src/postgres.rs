@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs, thread};
 
-use private_postgres::{Binaries, Pooler, Server};
+use private_postgres::{Binaries, Nats, Pooler, Server};
 
 use crate::{Result, install_packages, root, run};
 
@@ -108,6 +108,9 @@ fn install_missing(pg_bin: Option<&Path>) -> Result {
     }
     if Pooler::find().is_err() {
         packages.push("pgbouncer");
+    }
+    if Nats::find().is_err() {
+        packages.push("nats-server");
     }
     if packages.is_empty() {
         return Ok(());

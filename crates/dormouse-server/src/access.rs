@@ -72,6 +72,11 @@ impl Caller {
     pub(crate) fn nobody() -> Self {
         Self { who: "nobody".to_owned(), namespace: DEFAULT_NAMESPACE.to_owned(), scope: Scope::Read }
     }
+
+    /// Whoever has a resume token of this namespace.
+    pub(crate) fn token_holder(namespace: String) -> Self {
+        Self { who: "resume token".to_owned(), namespace, scope: Scope::Read }
+    }
 }
 
 impl From<ApiKey> for Caller {

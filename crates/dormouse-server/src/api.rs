@@ -92,6 +92,13 @@ pub(crate) fn table() -> Vec<Route> {
             "Answer it with a failure",
             interactions::fail,
         ),
+        Route::post(
+            "/v1/resume/{token}",
+            "interaction.resume",
+            "Answer by a resume token",
+            interactions::resume,
+        )
+        .by_token(),
         Route::get("/v1/machines", "Machines, where their instances are, and who runs them", look::machines),
         Route::get(
             "/v1/machines/{machine}/graph",
@@ -152,7 +159,10 @@ mod tests {
             let same = |other: &Route| other.path == route.path && other.method == route.method;
             assert!(!table[..index].iter().any(same), "{} {}", route.method, route.path);
             assert_eq!(route.audit.is_some(), route.method != "GET", "{} {}", route.method, route.path);
+            // Whoever changes something has shown a right to: an API key, or the token in the path.
             assert!(route.audit.is_none() || route.needs != Needs::Nothing);
+            assert_eq!(route.needs == Needs::Token, route.path.ends_with("/{token}"), "{}", route.path);
+            assert!(route.needs != Needs::Token || !route.is_repeatable, "a token is kept nowhere");
         }
     }
 }

@@ -74,6 +74,10 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         operation["description"] =
             json!(format!("Needs an API key of scope `{scope}`, where keys are asked for."));
     }
+    if route.needs == Needs::Token {
+        operation["security"] = json!([]);
+        operation["description"] = json!("Needs no API key: the token in the path is the right to answer.");
+    }
     operation
 }
 

@@ -55,6 +55,8 @@ causes! {
     Unauthenticated => "unauthenticated", UNAUTHORIZED;
     /// The API key does not allow this.
     Forbidden => "forbidden", FORBIDDEN;
+    /// The resume token is not one of ours, was altered, or has expired.
+    TokenRefused => "token-refused", FORBIDDEN;
     /// The request comes from a page of another site.
     UntrustedOrigin => "untrusted-origin", FORBIDDEN;
     /// The request names a host that this server is not known by.
@@ -177,13 +179,17 @@ impl From<Error> for Problem {
             Error::NoTarget(_) => problem(Cause::NoTarget),
             Error::PayloadRefused { .. } => problem(Cause::PayloadRefused),
             Error::NotFound(_) => problem(Cause::NotFound),
+            Error::TokenRefused(refusal) => Self::token_refused(refusal),
             Error::CompletionRefused { refusal, .. } => {
                 let cause = match refusal {
                     // Another namespace's is as unknown as one that never was.
                     Refusal::Unknown | Refusal::OtherNamespace => {
                         return Self::new(Cause::NotFound, "there is no such interaction");
                     }
-                    Refusal::NotAList | Refusal::Malformed => Cause::OutputRefused,
+                    Refusal::NotAList | Refusal::Malformed | Refusal::Schema | Refusal::Projection => {
+                        Cause::OutputRefused
+                    }
+                    Refusal::Forged | Refusal::Expired => return Self::token_refused(refusal),
                     _ => Cause::CompletionRefused,
                 };
                 problem(cause).with("reason", refusal.as_str())
@@ -226,6 +232,12 @@ impl From<Error> for Problem {
 }
 
 impl Problem {
+    /// The same in whichever way a token is wrong, but for one of ours that is too old.
+    fn token_refused(refusal: Refusal) -> Self {
+        let refusal = if refusal == Refusal::Expired { refusal } else { Refusal::Forged };
+        Self::new(Cause::TokenRefused, refusal.told()).with("reason", refusal.as_str())
+    }
+
     pub(crate) fn panicked(error: &tokio::task::JoinError) -> Self {
         Self::hidden(
             Cause::Internal,

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::access::Caller;
 use crate::problem::{Cause, Problem};
-use crate::route::Route;
+use crate::route::{Needs, Route};
 
 /// How long an answer is kept.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
@@ -30,7 +30,9 @@ impl Repeat {
         caller: &Caller,
         body: &[u8],
     ) -> Result<Option<Self>, Problem> {
-        let Some(key) = head.headers.get("idempotency-key").filter(|_| route.audit.is_some()) else {
+        // A resume token is the key to its answer by itself, and is not to be kept, in a hash or otherwise.
+        let is_asked = route.audit.is_some() && route.needs != Needs::Token;
+        let Some(key) = head.headers.get("idempotency-key").filter(|_| is_asked) else {
             return Ok(None);
         };
         if !route.is_repeatable {

@@ -39,11 +39,18 @@ pub(crate) struct Parts {
     pub(crate) last_event_id: Option<String>,
 }
 
+impl Parts {
+    /// A named part of the path.
+    pub(crate) fn named(&self, name: &str) -> &str {
+        let found = self.path.iter().find(|(part, _)| part == name);
+        found.map(|(_, value)| value.as_str()).expect("a route names the parts its handler asks for")
+    }
+}
+
 impl<Q, B> Call<Q, B> {
     /// A named part of the path.
     pub(crate) fn path(&self, name: &str) -> &str {
-        let found = self.parts.path.iter().find(|(part, _)| part == name);
-        found.map(|(_, value)| value.as_str()).expect("a route names the parts its handler asks for")
+        self.parts.named(name)
     }
 
     /// The instance that the path names.
@@ -127,7 +134,12 @@ impl<T: Serialize + JsonSchema> Reply for Answer<T> {
 pub(crate) enum Needs {
     Nothing,
     Scope(Scope),
+    /// The resume token that its path ends with, and no API key.
+    Token,
 }
+
+/// The part of a path that is a resume token.
+pub(crate) const TOKEN: &str = "token";
 
 impl Needs {
     /// Refuses a caller whose scope is too small.
@@ -246,6 +258,11 @@ impl Route {
     /// For anyone who reaches the server.
     pub(crate) fn public(self) -> Self {
         Self { needs: Needs::Nothing, ..self }
+    }
+
+    /// For whoever has the resume token in its path, which is good for one answer: there is nothing to keep.
+    pub(crate) fn by_token(self) -> Self {
+        Self { needs: Needs::Token, is_repeatable: false, ..self }
     }
 
     /// Its answer is not kept, because it holds a secret.

@@ -10,8 +10,8 @@ use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{OriginalUri, RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, Response, header};
 use axum::routing::{MethodFilter, on};
-use dormouse::Client;
 use dormouse::store::NewAudit;
+use dormouse::{Client, Tokens};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::compression::CompressionLayer;
@@ -22,7 +22,7 @@ use crate::feed::Feed;
 use crate::metrics::Exporter;
 use crate::problem::{Cause, Problem};
 use crate::repeat;
-use crate::route::{Needs, Parts, Route, Undecoded};
+use crate::route::{Needs, Parts, Route, TOKEN, Undecoded};
 use crate::web::{self, Web};
 use crate::{api, body, traced};
 
@@ -48,6 +48,7 @@ pub struct Server {
     exporter: Option<Exporter>,
     has_dashboard: bool,
     is_behind_https: bool,
+    tokens: Option<Tokens>,
 }
 
 /// Requests that may wait for an instance's end at a time; more are answered at once.
@@ -69,6 +70,7 @@ impl Server {
             exporter: None,
             has_dashboard: true,
             is_behind_https: false,
+            tokens: None,
         }
     }
 
@@ -109,6 +111,12 @@ impl Server {
         Self { is_behind_https: true, ..self }
     }
 
+    /// Takes answers at `/v1/resume/{token}` from whoever has a token that these made. Without it, there is no such way
+    /// in.
+    pub fn resume_tokens(self, tokens: Tokens) -> Self {
+        Self { tokens: Some(tokens), ..self }
+    }
+
     /// The routes, to be served as they are or nested under a prefix.
     pub fn router(self) -> Router {
         let app = Arc::new(App {
@@ -119,6 +127,7 @@ impl Server {
             audit_for: self.audit_for,
             stopping: self.stopping,
             exporter: self.exporter,
+            tokens: self.tokens,
             waiting: Semaphore::new(WAITING_MAX),
             changes: AtomicU64::new(0),
             routes: api::table().into_iter().map(Arc::new).collect(),
@@ -171,6 +180,7 @@ pub(crate) struct App {
     pub(crate) waiting: Semaphore,
     pub(crate) door: Door,
     pub(crate) body_bytes_max: usize,
+    pub(crate) tokens: Option<Tokens>,
     pub(crate) web: Web,
     audit_for: Duration,
     changes: AtomicU64,
@@ -212,7 +222,7 @@ impl App {
         let route = &*route;
         let (head, body) = request.into_parts();
         self.door.check_host(&head.method, &head.headers)?;
-        let caller = self.admit(route, &head.headers).await?;
+        let (caller, target) = self.admit(route, &parts, &head.headers).await?;
         let client = self.client.in_namespace(&caller.namespace)?;
         let body = if route.method == Method::GET {
             Vec::new()
@@ -220,7 +230,6 @@ impl App {
             body::read(&head.headers, body, self.body_bytes_max).await?
         };
         let query = head.uri.query().unwrap_or_default().to_owned();
-        let target = parts.path.first().map(|(_, value)| value.clone());
         let repeat = repeat::Repeat::of(route, &head, &caller, &body)?;
         let request = Undecoded { app: self.clone(), caller: caller.clone(), client, parts, query, body };
         let store = &**self.client.store();
@@ -230,14 +239,32 @@ impl App {
         }
     }
 
-    /// Who the caller is, if they may do this.
-    async fn admit(&self, route: &Route, headers: &HeaderMap) -> Result<Caller, Problem> {
-        if route.needs == Needs::Nothing {
-            return Ok(Caller::nobody());
+    /// Who the caller is, if they may do this, and what it is done to.
+    async fn admit(
+        &self,
+        route: &Route,
+        parts: &Parts,
+        headers: &HeaderMap,
+    ) -> Result<(Caller, Option<String>), Problem> {
+        let target = parts.path.first().map(|(_, value)| value.clone());
+        match route.needs {
+            Needs::Nothing => Ok((Caller::nobody(), target)),
+            Needs::Token => self.token_holder(parts),
+            Needs::Scope(_) => {
+                let caller = self.door.caller(headers, &**self.client.store()).await?;
+                route.needs.check(&caller)?;
+                Ok((caller, target))
+            }
         }
-        let caller = self.door.caller(headers, &**self.client.store()).await?;
-        route.needs.check(&caller)?;
-        Ok(caller)
+    }
+
+    /// Whoever has a resume token, and the interaction that it is for: the token itself is told to nobody.
+    fn token_holder(&self, parts: &Parts) -> Result<(Caller, Option<String>), Problem> {
+        let Some(tokens) = &self.tokens else {
+            return Err(Problem::new(Cause::NotFound, "this server takes no resume tokens"));
+        };
+        let (namespace, interaction) = tokens.opens(parts.named(TOKEN))?;
+        Ok((Caller::token_holder(namespace), Some(interaction.to_string())))
     }
 
     /// Does what a route of the API does, for a caller who was let in by another door: with the route's own scope,

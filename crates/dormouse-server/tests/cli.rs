@@ -358,3 +358,19 @@ fn the_exit_codes_of_the_guide_are_those_of_the_help() {
         assert!(page.contains(&format!("| {code} | {meaning} |")), "{line}");
     }
 }
+
+#[test]
+fn keys_of_resume_tokens_that_cannot_be_used_are_told_and_not_shown() {
+    let place = Place::with_db();
+    for wrong in ["sesame", "k1:sesame!", "k1:c2VzYW1l"] {
+        let serve =
+            dormouse().arg("--db").arg(&place.db).arg("serve").env("DORMOUSE_RESUME_KEYS", wrong).output();
+        let serve = serve.expect("a run");
+        let told = String::from_utf8_lossy(&serve.stderr);
+        assert_eq!(serve.status.code(), Some(2), "{told}");
+        assert!(
+            told.contains("DORMOUSE_RESUME_KEYS") && !told.contains("ses") && !told.contains("c2V"),
+            "{told}"
+        );
+    }
+}

@@ -11,6 +11,7 @@ mod dry_run;
 mod effects;
 mod lease;
 mod queue;
+mod receiver;
 mod step;
 mod timer;
 mod unanswered;
@@ -195,6 +196,7 @@ async fn serve(
     }
     for transport in shared.config.transports.clone() {
         background(Box::pin(unanswered::run(shared.clone(), transport.clone())));
+        background(Box::pin(receiver::run(shared.clone(), transport.clone(), steps.clone())));
         background(Box::pin(dispatcher::run(shared.clone(), transport, steps.clone())));
     }
     tokio::select! {

@@ -160,12 +160,14 @@ pub enum Error {
     #[error("the resume token is refused: {}", .0.told())]
     TokenRefused(Refusal),
     /// A completion that is not the answer; nothing was changed.
-    #[error("the completion of interaction {to} is refused: {}", .refusal.told())]
+    #[error("the completion of interaction {to} is refused: {}{}", .refusal.told(), detail(.reason))]
     CompletionRefused {
         /// The interaction, as the caller named it.
         to: Which,
         /// Why.
         refusal: Refusal,
+        /// What is wrong with its output, and where; only of those that are refused for that.
+        reason: Option<String>,
     },
     /// The instance waited for ended without an output.
     #[error("instance {id} is {status}: {}", .error.as_deref().unwrap_or("no reason given"))]
@@ -270,6 +272,10 @@ pub enum Error {
     /// The store was closed while the call was under way.
     #[error("the store is closed")]
     Closed,
+}
+
+fn detail(reason: &Option<String>) -> String {
+    reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"))
 }
 
 impl Error {

@@ -29,6 +29,9 @@ mod unit;
 pub mod store;
 pub mod testing;
 
+/// The client of NATS that [`Nats`] works with.
+#[cfg(feature = "nats")]
+pub use async_nats;
 /// The library of moments and durations that the API speaks in.
 pub use jiff;
 
@@ -54,7 +57,9 @@ pub use crate::process::Process;
 pub use crate::retry::Retry;
 pub use crate::signal::{Accepts, Delivered, InboxSignal, NewSignal, Signal, SignalId, Target};
 pub use crate::token::Tokens;
-pub use crate::transport::{Sending, Sent, Transport};
+#[cfg(feature = "nats")]
+pub use crate::transport::Nats;
+pub use crate::transport::{Reception, Sending, Sent, Transport};
 #[cfg(feature = "webhook")]
 pub use crate::transport::{Targets, Webhook};
 pub use crate::unit::{

@@ -4,9 +4,10 @@
 //! (HMAC-SHA-256) that we said so.
 
 use std::fmt;
+use std::str::FromStr;
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,12 @@ impl Tokens {
         format!("{key_id}.{claims}.{signature}")
     }
 
+    /// Which interaction a token answers, and in which namespace, if we made it. Whether it still may is told when it
+    /// answers ([`crate::Client::complete_by_token`]).
+    pub fn opens(&self, token: &str) -> Result<(String, InteractionId)> {
+        self.check(token).map(|(namespace, interaction, _)| (namespace, interaction))
+    }
+
     /// What a token is for, if we made it: the namespace and the interaction, and what is to be compared with what is
     /// there.
     pub(crate) fn check(&self, token: &str) -> Result<(String, InteractionId, Proof)> {
@@ -98,6 +105,24 @@ impl Tokens {
         let Claims { namespace, interaction, instance, unit, sends, expires_s } = claims;
         let expires_at = Timestamp::from_second(expires_s).map_err(|_| forged())?;
         Ok((namespace, interaction, Proof { instance, unit, sends, expires_at }))
+    }
+}
+
+/// Keys as they are kept in an environment: `id:secret`, the secret in base64, the newest first, with commas between.
+impl FromStr for Tokens {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        // What was written is a secret: it is not repeated.
+        let refuse = || {
+            let told = "token keys are written `id:secret`, the secret in base64, with commas between";
+            Error::InvalidConfig(told.to_owned())
+        };
+        text.split(',').try_fold(Self { keys: Vec::new() }, |tokens, key| {
+            let (id, secret) = key.trim().split_once(':').ok_or_else(refuse)?;
+            let secret = STANDARD.decode(secret).or_else(|_| STANDARD_NO_PAD.decode(secret));
+            tokens.and(id, &secret.map_err(|_| refuse())?)
+        })
     }
 }
 
@@ -171,6 +196,20 @@ mod tests {
         assert!(Tokens::new("k1", OLD).and_then(|tokens| tokens.and("k1", NEW)).is_err());
         let shown = format!("{:?}", Tokens::new("k1", OLD).expect("a key"));
         assert!(shown.contains("k1") && !shown.contains("secret"), "{shown}");
+    }
+
+    #[test]
+    fn keys_are_read_as_they_are_kept_and_a_mistake_repeats_no_secret() {
+        let kept = format!("k2:{}, k1:{}", STANDARD.encode(NEW), STANDARD_NO_PAD.encode(OLD));
+        let tokens: Tokens = kept.parse().expect("two keys");
+        assert!(tokens.issue(&interaction(), moment()).starts_with("k2."));
+        assert!(
+            tokens.check(&Tokens::new("k1", OLD).expect("a key").issue(&interaction(), moment())).is_ok()
+        );
+        for wrong in ["", "k1", "k1:sesame!", "k1:c2VzYW1l", &format!("{kept},k1:{}", STANDARD.encode(OLD))] {
+            let told = wrong.parse::<Tokens>().expect_err("a mistake").to_string();
+            assert!(!told.contains("sesame") && !told.contains("c2V"), "{told}");
+        }
     }
 
     fn is_forged<T>(checked: Result<T>) -> bool {

@@ -1,5 +1,10 @@
-//! Transports: how requests leave, and how a sender goes about it.
+//! Transports: how requests leave, how a sender goes about it, and how answers may come back the same way.
 
+#[cfg(any(feature = "nats", feature = "webhook"))]
+mod envelope;
+#[cfg(feature = "nats")]
+mod nats;
+mod reception;
 #[cfg(feature = "webhook")]
 mod webhook;
 
@@ -9,6 +14,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "nats")]
+pub use self::nats::Nats;
+pub use self::reception::Reception;
 #[cfg(feature = "webhook")]
 pub use self::webhook::{Targets, Webhook};
 use crate::{Interaction, Json, Retry};
@@ -20,6 +28,15 @@ use crate::{Interaction, Json, Retry};
 pub trait Transport: Send + Sync + 'static {
     /// Hands one request over. Dropped when it takes longer than [`Sending::timeout`].
     fn send<'a>(&'a self, interaction: &'a Interaction) -> Pin<Box<dyn Future<Output = Sent> + Send + 'a>>;
+
+    /// Brings in the answers that come back this way, until the engine stops. Whoever is asked some other way, such as
+    /// by an HTTP API, brings in none, and leaves this as it is.
+    ///
+    /// It is started anew if it ends before that. What it has in hand when the engine stops it may finish, within the
+    /// engine's drain time.
+    fn receive(&self, reception: Reception) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move { reception.stopped().await })
+    }
 }
 
 /// What became of a request that was handed over.

@@ -2,17 +2,18 @@
 
 mod answers;
 mod interaction;
+mod takes;
 
 use std::time::Duration;
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 pub use self::answers::{Answers, Verdict, VerdictStream};
 pub use self::interaction::{Interaction, InteractionId, InteractionStatus, UnitId, UnitStatus, UnitView};
-use crate::json::decode_text;
+pub use self::takes::Takes;
+pub(crate) use self::takes::{Gate, Unfit};
 use crate::limits::{Limits, check_name};
-use crate::{At, Error, Form, Json, Result, When};
+use crate::{At, Error, Json, Result, When};
 
 /// The transport of a unit that names none: nothing is sent, people and programs list and complete.
 pub const INTERACTION_API: &str = "api";
@@ -234,31 +235,6 @@ impl<R: Serialize> Unit<Vec<R>> {
         let items: Vec<R> = items.into_iter().collect();
         let count = items.len();
         Self::of(Shape::ManyToMany, vec![items], count)
-    }
-}
-
-/// The output of a unit, as the step that reads it declares it: see [`crate::Machine::takes`].
-#[derive(Clone, Copy, Debug)]
-pub struct Takes {
-    pub(crate) step: &'static str,
-    pub(crate) check: fn(&Json) -> Result<(), String>,
-    form: fn() -> Form,
-}
-
-impl Takes {
-    /// What a unit that leads to this step is answered with: for a unit that asks for a list, `Vec<T>`.
-    pub fn at<T: DeserializeOwned>(step: &'static str) -> Self {
-        Self { step, check: |output| decode_text::<T>(output.as_str()).map(drop), form: Form::of::<T> }
-    }
-
-    /// The step that sees it.
-    pub const fn step(&self) -> &'static str {
-        self.step
-    }
-
-    /// What it looks like.
-    pub fn form(&self) -> Form {
-        (self.form)()
     }
 }
 

@@ -1,4 +1,9 @@
-//! A unit of a hundred thousand items. It takes a while: `cargo test --test units_large -- --ignored --nocapture`.
+//! A unit of a hundred thousand items. It takes a while, and tells its memory right if it runs alone:
+//! `cargo test -p dormouse --all-features --test units_large -- --ignored --nocapture sqlite` (or `postgres`).
+
+#[cfg(feature = "postgres")]
+#[path = "conformance/postgres.rs"]
+mod database;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -55,12 +60,25 @@ impl Transport for Echo {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes"]
-async fn a_hundred_thousand_items_flow_through_in_bounded_memory_and_show_how_far_they_are() {
+async fn a_hundred_thousand_items_on_sqlite() {
     let dir = tempfile::tempdir().expect("a directory");
-    let sending = Sending { concurrency_max: 256, ..Sending::default() };
     let url = format!("sqlite:{}", dir.path().join("large.db").display());
+    they_flow_through_in_bounded_memory_and_show_how_far_they_are(&url).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes"]
+async fn a_hundred_thousand_items_on_postgres() {
+    let database = database::Database::new("2030-01-01T00:00:00Z".parse().expect("a moment")).await;
+    database.let_time_pass().await;
+    they_flow_through_in_bounded_memory_and_show_how_far_they_are(&database.url).await;
+}
+
+async fn they_flow_through_in_bounded_memory_and_show_how_far_they_are(url: &str) {
+    let sending = Sending { concurrency_max: 256, ..Sending::default() };
     let builder =
-        Engine::open(&url).await.expect("a store").machine(Sum).transport_with("echo", Echo, sending);
+        Engine::open(url).await.expect("a store").machine(Sum).transport_with("echo", Echo, sending);
     let engine = builder.start().await.expect("it starts");
     let (client, started, before_kib) = (engine.client(), Instant::now(), peak_kib());
     let id = client.start::<Sum>(State::Ask).await.expect("a start");
@@ -71,7 +89,8 @@ async fn a_hundred_thousand_items_flow_through_in_bounded_memory_and_show_how_fa
             Err(dormouse::Error::StillLive { .. }) => {
                 let unit = client.unit(id).await.expect("a read");
                 seen.extend(unit.map(|unit| unit.completed));
-                println!("{:?}: {:?} of {ITEMS}", started.elapsed(), seen.last());
+                let peak_mib = peak_kib() / 1024;
+                println!("{:?}: {:?} of {ITEMS}, {peak_mib} MiB", started.elapsed(), seen.last());
             }
             Err(error) => panic!("{error}"),
         }
@@ -82,7 +101,8 @@ async fn a_hundred_thousand_items_flow_through_in_bounded_memory_and_show_how_fa
         "it shows how far it is: {seen:?}"
     );
     let growth_mib = (peak_kib() - before_kib) / 1024;
-    println!("{ITEMS} items in {:?}, {growth_mib} MiB more at the peak", started.elapsed());
+    let peak_mib = peak_kib() / 1024;
+    println!("{ITEMS} items in {:?}, {growth_mib} MiB more at the peak of {peak_mib}", started.elapsed());
     assert!(growth_mib < GROWTH_MIB_MAX, "{growth_mib} MiB");
     engine.shutdown().await;
 }

@@ -1,5 +1,10 @@
 //! A partner behind a webhook: slow, busy, answering twice, before it accepts, with that, or never.
 
+#[path = "../examples/fraud_check.rs"]
+mod fraud_check;
+#[path = "webhook/tls.rs"]
+mod tls;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,7 +13,7 @@ use dormouse::store::{Completed, InteractionFilter, Refusal};
 use dormouse::{
     Client, Engine, Error, InteractionStatus, Json, Sending, Status, Targets, Tokens, Verdict, Webhook,
 };
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -88,6 +93,11 @@ async fn a_partner_of_every_kind_is_asked_until_it_answers_or_its_time_is_over()
         matches!(late, Err(Error::CompletionRefused { refusal: Refusal::Late | Refusal::Expired, .. }));
     assert!(refused, "{late:?}");
     engine.shutdown().await;
+}
+
+#[test]
+fn the_example_of_a_fraud_check_ends_as_it_says() {
+    fraud_check::main().expect("it ends");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -264,7 +274,7 @@ impl Partner {
 }
 
 /// One request, with its headers and its body.
-async fn read(stream: &mut BufReader<TcpStream>) -> Option<Got> {
+async fn read(stream: &mut BufReader<impl AsyncRead + Unpin>) -> Option<Got> {
     let (mut id, mut signatures, mut length) = (String::new(), String::new(), 0);
     loop {
         let mut line = String::new();

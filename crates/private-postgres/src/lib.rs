@@ -1,4 +1,4 @@
-//! A PostgreSQL server, and a PgBouncer before it, that a test starts for itself.
+//! A PostgreSQL server, a PgBouncer before it, and a NATS server, that a test starts for itself.
 //!
 //! They listen on a free port of 127.0.0.1 and let in everyone on this machine, so they are for tests only.
 //! They never run as root. They end with the value that stands for them, and also with the process that
@@ -8,12 +8,14 @@
 mod account;
 mod binaries;
 mod home;
+mod nats;
 mod pooler;
 mod port;
 mod process;
 mod server;
 
 pub use crate::binaries::Binaries;
+pub use crate::nats::Nats;
 pub use crate::pooler::Pooler;
 pub use crate::server::Server;
 

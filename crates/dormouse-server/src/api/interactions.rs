@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{Assigned, Completed, Completion, InteractionFilter, Which};
-use dormouse::{Error, InstanceId, Interaction, InteractionId, InteractionStatus, Json};
+use dormouse::{InstanceId, Interaction, InteractionId, InteractionStatus, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::instances::limit;
 use crate::cursor::{self, List};
 use crate::problem::{Cause, Problem};
-use crate::route::{Answer, Call, Nothing};
+use crate::route::{Answer, Call, Nothing, TOKEN};
 use crate::view::Page;
 
 /// Which interactions to list.
@@ -247,12 +247,42 @@ pub(super) async fn fail(call: Call<Nothing, FailBody>) -> Result<Answer<Complet
 async fn answer(completion: Completion, client: &dormouse::Client) -> Result<Answer<CompletedView>, Problem> {
     let to = completion.to.clone();
     let completed = client.complete_many(vec![completion]).await?.pop().expect("one completion, one answer");
+    told(completed.admitted(to)?)
+}
+
+/// The answer, by whoever has the token: an output, or why there is none.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Resume")]
+pub(super) struct ResumeBody {
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "serde_json::Value")]
+    output: Option<Json>,
+    error: Option<String>,
+}
+
+/// An output of `null` is an output.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
+}
+
+pub(super) async fn resume(call: Call<Nothing, ResumeBody>) -> Result<Answer<CompletedView>, Problem> {
+    let tokens = call.app.tokens.as_ref().expect("nobody comes here without a token");
+    let result = match (&call.body.output, &call.body.error) {
+        (Some(output), None) => Ok(output.clone()),
+        (None, Some(reason)) => Err(reason.clone()),
+        _ => return Err(Problem::invalid("give an `output`, or an `error` that says why there is none")),
+    };
+    told(call.client.complete_by_token(tokens, call.path(TOKEN), result).await?)
+}
+
+fn told(completed: Completed) -> Result<Answer<CompletedView>, Problem> {
     let view = |completed, woke, output, error| CompletedView { completed, woke, output, error };
     Answer::ok(match completed {
         Completed::Admitted { woke } => view(CompletedWord::Admitted, woke, None, None),
         Completed::Repeat(Ok(output)) => view(CompletedWord::Repeat, false, Some(output), None),
         Completed::Repeat(Err(error)) => view(CompletedWord::Repeat, false, None, Some(error)),
-        Completed::Refused(refusal) => return Err(Error::CompletionRefused { to, refusal }.into()),
+        Completed::Refused(_) | Completed::Unfit { .. } => unreachable!("these are errors"),
     })
 }
 

@@ -5,11 +5,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dormouse::store::{Namespaces, Store};
-use dormouse::{Engine, EngineBuilder};
+use dormouse::{Engine, EngineBuilder, Error, Tokens};
 
 use super::{Failure, Globals, Machines};
 use crate::listen::{Auth, access_at, listen};
 use crate::{Exporter, Server, Stop};
+
+/// Names the keys that resume tokens are made and checked with.
+const RESUME_KEYS: &str = "DORMOUSE_RESUME_KEYS";
 
 /// How to serve.
 #[derive(Debug, clap::Args)]
@@ -30,6 +33,7 @@ pub struct Serve {
 
 pub(super) async fn serve(globals: &Globals, args: Serve, machines: Machines) -> Result<ExitCode, Failure> {
     let mut stop = Stop::listen()?;
+    let tokens = resume_tokens()?;
     let store = globals.open().await?;
     let exporter = Exporter::install();
     let builder = engine(globals, store, &machines);
@@ -37,11 +41,13 @@ pub(super) async fn serve(globals: &Globals, args: Serve, machines: Machines) ->
     let access = access_at(&client, args.bind, args.auth, &args.allow_hosts).await?;
     let runs = !args.no_worker && client.registry().machines().next().is_some();
     let engine = if runs { Some(builder.start().await?) } else { None };
-    let server = Server::new(client).access(access);
-    let server = match exporter {
-        Some(exporter) => server.exporter(exporter),
-        None => server,
-    };
+    let mut server = Server::new(client).access(access);
+    if let Some(exporter) = exporter {
+        server = server.exporter(exporter);
+    }
+    if let Some(tokens) = tokens {
+        server = server.resume_tokens(tokens);
+    }
     let served = listen(server, args.bind, &mut stop, |address| {
         let machines = if runs { "with this program's machines" } else { "without machines" };
         tracing::info!(%address, db = globals.shown(), "serving http://{address}, {machines}");
@@ -65,6 +71,16 @@ pub(super) async fn worker(globals: &Globals, machines: Machines) -> Result<Exit
     stop.requested().await;
     shut_down(Some(engine), &mut stop).await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The keys of resume tokens. Not an argument, which others on the host could see.
+fn resume_tokens() -> Result<Option<Tokens>, Failure> {
+    let Some(keys) = std::env::var_os(RESUME_KEYS).filter(|keys| !keys.is_empty()) else { return Ok(None) };
+    match keys.to_string_lossy().parse() {
+        Ok(tokens) => Ok(Some(tokens)),
+        Err(Error::InvalidConfig(reason)) => Err(Failure::usage(format!("{RESUME_KEYS}: {reason}"))),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn engine(globals: &Globals, store: Arc<dyn Store>, machines: &Machines) -> EngineBuilder {

@@ -23,12 +23,14 @@ suite![
 /// Every route that takes a body, with an instance that is there.
 async fn bodies(site: &Site) -> Vec<String> {
     let id = site.order(1).await;
+    let token = site.token_of(site.review("a menu").await.1).await;
     let document = site.get("/openapi.json").await.expect(200);
     let paths = document["paths"].as_object().expect("paths");
     let posts = paths.iter().filter(|(_, methods)| methods["post"].is_object()).map(|(path, _)| path);
     posts
         .map(|path| {
-            path.replace("{instance}", &id.to_string()).replace("{queue}", "q").replace("{api_key}", "k")
+            let path = path.replace("{instance}", &id.to_string()).replace("{queue}", "q");
+            path.replace("{api_key}", "k").replace("{token}", &token)
         })
         .collect()
 }

@@ -9,6 +9,7 @@ suite![
     an_interaction_is_listed_claimed_and_answered,
     an_answer_is_admitted_once_and_a_repeat_is_told_the_first,
     a_failure_is_an_answer_too,
+    an_answer_that_does_not_fit_is_a_problem_that_names_the_place,
     what_names_no_interaction_is_told_so,
     another_namespaces_interaction_is_as_if_it_did_not_exist,
     interactions_are_listed_a_page_at_a_time,
@@ -29,7 +30,7 @@ impl Site {
         (id, open)
     }
 
-    async fn outcome(&self, id: i64) -> Value {
+    pub(crate) async fn outcome(&self, id: i64) -> Value {
         self.get(&format!("/v1/instances/{id}/result?wait=30s")).await.expect(200)
     }
 }
@@ -71,6 +72,25 @@ async fn a_failure_is_an_answer_too(database: Database) {
     let ended = site.outcome(id).await;
     assert_eq!(ended["status"], "failed");
     assert!(ended["error"].as_str().expect("a reason").contains("it is in Greek"), "{ended}");
+}
+
+async fn an_answer_that_does_not_fit_is_a_problem_that_names_the_place(database: Database) {
+    let site = database.open().await;
+    let (id, open) = site.survey().await;
+    let path = format!("/v1/interactions/{open}/complete");
+    for (output, place) in [(json!({ "stars": 6 }), "at /stars: "), (json!(5), "at the top: ")] {
+        let refused =
+            site.post(&path, json!({ "output": output })).await.expect_problem(422, "output-refused");
+        assert_eq!(refused["reason"], "schema");
+        assert!(refused["detail"].as_str().expect("text").contains(place), "{refused}");
+    }
+    let refused = site.post(&path, json!({ "output": { "stars": 0 } })).await;
+    let refused = refused.expect_problem(422, "output-refused");
+    assert_eq!(refused["reason"], "projection");
+    assert!(refused["detail"].as_str().expect("text").contains("nobody is that bad"), "{refused}");
+    assert_eq!(site.get(&format!("/v1/interactions/{open}")).await.expect(200)["status"], "pending");
+    site.post(&path, json!({ "output": { "stars": 4 } })).await.expect(200);
+    assert_eq!(site.outcome(id).await["output"], json!("ann gives 4"));
 }
 
 async fn what_names_no_interaction_is_told_so(database: Database) {

@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use dormouse::graph::Graph;
 use dormouse::prelude::*;
 use dormouse::store::{Namespaces, Scope};
-use dormouse::{Accepts, Client, Engine};
+use dormouse::{Accepts, Client, Engine, InteractionId, Takes, Tokens};
 use dormouse_server::{Access, Server};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -56,10 +56,12 @@ impl Database {
         let builder = Engine::open(&self.url).await.expect("a new database opens");
         let builder =
             builder.namespaces(Namespaces::All).machine(Shop).machine(Review).job(Double).queue("default", 8);
+        let builder = builder.machine(Survey);
         let engine = builder.start().await.expect("the engine starts");
         let client = engine.client();
         let stopping = CancellationToken::new();
         let server = Server::new(client.clone()).access(access).stopping(stopping.clone());
+        let server = server.resume_tokens(tokens());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let router = server.router();
@@ -325,5 +327,65 @@ impl Machine for Review {
             Reviewing::Ask { what } => Outcome::dispatch(Unit::one(what), Reviewing::Answered {}),
             Reviewing::Answered {} => Outcome::done(cx.unit::<bool>().await?.one()?),
         })
+    }
+}
+
+/// Asks two guests, and is done with what the first to answer says.
+struct Survey;
+
+#[derive(Serialize, Deserialize)]
+enum Asking {
+    Ask {},
+    Told {},
+}
+
+#[derive(Deserialize)]
+struct Stars {
+    stars: u8,
+}
+
+impl Machine for Survey {
+    const NAME: &'static str = "survey";
+    type State = Asking;
+    type Output = String;
+
+    async fn step(&self, state: Asking, cx: &Context) -> StepResult<Self> {
+        Ok(match state {
+            Asking::Ask {} => Outcome::dispatch(Unit::each(["ann", "bob"]).quorum(1), Asking::Told {}),
+            Asking::Told {} => Outcome::done(cx.unit::<String>().await?.outputs().remove(0)),
+        })
+    }
+
+    fn takes() -> Vec<Takes> {
+        let stars = json!({ "type": "integer", "maximum": 5 });
+        let schema = json!({ "type": "object", "required": ["stars"], "properties": { "stars": stars } });
+        let takes = Takes::at::<String>("Told").schema(schema);
+        vec![takes.projector(|guest: String, Stars { stars }| match stars {
+            0 => Err("nobody is that bad"),
+            stars => Ok(format!("{guest} gives {stars}")),
+        })]
+    }
+}
+
+/// What makes and checks the tokens of a site.
+pub fn tokens() -> Tokens {
+    Tokens::new("k1", b"a secret of more than thirty-two bytes").expect("a key")
+}
+
+impl Site {
+    /// Starts a survey, and gives its id and the interaction of the first guest; the second one's is the next.
+    pub async fn survey(&self) -> (i64, i64) {
+        let body = json!({ "machine": "survey", "step": "Ask", "state": {} });
+        let id = self.post("/v1/instances", body).await.expect(201)["id"].as_i64().expect("an id");
+        self.until(id, "awaiting_completion").await;
+        let page = self.get(&format!("/v1/interactions?instance={id}")).await.expect(200);
+        (id, page["items"][0]["id"].as_i64().expect("an id"))
+    }
+
+    /// A resume token of an interaction, as it would go out with its request.
+    pub async fn token_of(&self, interaction: i64) -> String {
+        let asked = self.client.interaction(InteractionId(interaction)).await.expect("a read");
+        let soon = dormouse::jiff::Timestamp::now() + SOON;
+        tokens().issue(&asked.expect("it is there"), soon)
     }
 }

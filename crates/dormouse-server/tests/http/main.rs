@@ -43,4 +43,5 @@ mod overview;
 mod pages;
 mod probes;
 mod repeat;
+mod resume;
 mod sessions;

@@ -8,6 +8,7 @@ use super::Client;
 use crate::limits::check_name;
 use crate::store::{Assigned, Completed, Completion, InteractionCount, InteractionFilter, Refusal, Which};
 use crate::token::Tokens;
+use crate::unit::Unfit;
 use crate::{Error, InstanceId, Interaction, InteractionId, Json, Result, UnitView};
 
 impl Client {
@@ -52,21 +53,17 @@ impl Client {
 
     /// Answers many interactions at once, and says for each what became of it.
     pub async fn complete_many(&self, batch: Vec<Completion>) -> Result<Vec<Completed>> {
-        let mut malformed = Vec::new();
-        for (place, completion) in batch.iter().enumerate() {
-            if let Ok(output) = &completion.result {
-                self.limits.check_document("output", output)?;
-                if self.is_malformed(completion, output).await? {
-                    malformed.push(place);
-                }
+        let (mut taken, mut unfit) = (Vec::with_capacity(batch.len()), Vec::new());
+        for (place, completion) in batch.into_iter().enumerate() {
+            match self.fitted(completion).await? {
+                Ok(completion) => taken.push(completion),
+                Err(Unfit { refusal, reason }) => unfit.push((place, Completed::Unfit { refusal, reason })),
             }
         }
-        let taken = batch.into_iter().enumerate().filter(|(place, _)| !malformed.contains(place));
-        let taken = taken.map(|(_, completion)| completion).collect();
         let mut completed = self.applied(self.store.complete(taken).await?);
         // From the first on, so that each is put where it was.
-        for place in malformed {
-            completed.insert(place, Completed::Refused(Refusal::Malformed));
+        for (place, refused) in unfit {
+            completed.insert(place, refused);
         }
         Ok(completed)
     }
@@ -113,22 +110,27 @@ impl Client {
         self.store.unit(instance).await
     }
 
-    /// Whether the machine that asked declares another output, and would be woken by one that it cannot read.
-    async fn is_malformed(&self, completion: &Completion, output: &Json) -> Result<bool> {
-        if !self.registry.might_refuse_output(output) {
-            return Ok(false);
+    /// The completion as it is to be stored, if its output is what the machine that asked takes.
+    async fn fitted(&self, mut completion: Completion) -> Result<Result<Completion, Unfit>> {
+        let Ok(answer) = &completion.result else { return Ok(Ok(completion)) };
+        self.limits.check_document("output", answer)?;
+        if self.registry.takes_as_it_is(answer) {
+            return Ok(Ok(completion));
         }
         let asked = self.store.interaction(completion.namespace.clone(), completion.to.clone()).await?;
-        Ok(asked.is_some_and(|asked| {
-            asked.status.is_open() && self.registry.refuses_output(&asked.machine, &asked.step, output)
+        // What is unknown or answered already is told so by the store.
+        let Some(asked) = asked.filter(|asked| asked.status.is_open()) else { return Ok(Ok(completion)) };
+        let admitted = self.registry.admit(&self.limits, &asked, answer.clone());
+        Ok(admitted.map(|output| {
+            completion.result = Ok(output);
+            completion
         }))
     }
 
     async fn answer(&self, completion: Completion) -> Result<Completed> {
         let to = completion.to.clone();
-        match self.complete_many(vec![completion]).await?.pop().expect("one completion, one answer") {
-            Completed::Refused(refusal) => Err(Error::CompletionRefused { to, refusal }),
-            completed => Ok(completed),
-        }
+        let completed =
+            self.complete_many(vec![completion]).await?.pop().expect("one completion, one answer");
+        completed.admitted(to)
     }
 }

@@ -13,7 +13,8 @@ use crate::store::{
     Completed, Completion, Outbox, Refusal, SendOutcome, SendReport, Which, Written, outbox_queue,
 };
 use crate::transport::NamedTransport;
-use crate::{Interaction, Json, Sending, Sent, When};
+use crate::unit::Unfit;
+use crate::{Interaction, Json, Result, Sending, Sent, When};
 
 /// Requests taken in one go, however many places are free.
 const TAKE_ROWS_MAX: usize = 256;
@@ -118,12 +119,17 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
     let sent = hand_over(named, interaction.clone()).await;
     let outcome = match sent {
         Sent::Accepted => SendOutcome::Sent,
-        Sent::Answered(output) => match refusal(shared, &interaction, &output) {
-            None => {
+        Sent::Answered(answer) => match fitted(shared, &interaction, answer) {
+            Ok(Ok(output)) => {
                 count(named, "answered");
                 return tell(&reports, Report::Answered(completion(&interaction, output), sends)).await;
             }
-            Some(reason) => SendOutcome::Rejected(reason),
+            // It stays open, for an answer that fits: to this send, to the next, or some other way.
+            Ok(Err(Unfit { refusal, reason })) => {
+                let reason = format!("its answer is refused: {}: {reason}", refusal.told());
+                again(&named.sending, &interaction, now, reason, None)
+            }
+            Err(error) => SendOutcome::Rejected(error.to_string()),
         },
         Sent::Rejected(reason) => SendOutcome::Rejected(reason),
         Sent::Retry { reason, after } => again(&named.sending, &interaction, now, reason, after),
@@ -177,13 +183,11 @@ fn again(
     SendOutcome::Retry { after: delay, error: reason }
 }
 
-/// Why an answer that came with the acceptance cannot be taken.
-fn refusal(shared: &Shared, interaction: &Interaction, output: &Json) -> Option<String> {
-    if let Err(error) = shared.config.limits.check_document("output", output) {
-        return Some(error.to_string());
-    }
-    let malformed = shared.registry.refuses_output(&interaction.machine, &interaction.step, output);
-    malformed.then(|| Refusal::Malformed.told().to_owned())
+/// The output that is stored for an answer that came with the acceptance.
+fn fitted(shared: &Shared, asked: &Interaction, answer: Json) -> Result<Result<Json, Unfit>> {
+    let limits = &shared.config.limits;
+    limits.check_document("output", &answer)?;
+    Ok(shared.registry.admit(limits, asked, answer))
 }
 
 fn completion(interaction: &Interaction, output: Json) -> Completion {
@@ -294,7 +298,7 @@ impl Rate {
     }
 
     /// How many of those wanted may be sent now, or how long it is until one may.
-    fn allows(&mut self, wanted: usize, now: Instant) -> Result<usize, Duration> {
+    fn allows(&mut self, wanted: usize, now: Instant) -> std::result::Result<usize, Duration> {
         let Some(per_second) = self.per_second_max.map(f64::from) else { return Ok(wanted) };
         let filled = (now - self.at).as_secs_f64() * per_second;
         self.left = (self.left + filled).min(per_second);

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use super::DynMachine;
 use crate::limits::check_name;
 use crate::store::Definition;
-use crate::{Accepts, Error, History, Json, NewInstance, NewSignal, Result};
+use crate::unit::{Gate, Unfit};
+use crate::{Accepts, Error, History, Interaction, Json, Limits, NewInstance, NewSignal, Result, Takes};
 
 /// The machines registered with an engine, by name and version.
 #[derive(Clone, Default)]
 pub struct Registry {
     by_name: HashMap<String, BTreeMap<u32, Arc<dyn DynMachine>>>,
+    /// What the newest version of each takes as answers.
+    gates: HashMap<String, Arc<[Gate]>>,
 }
 
 impl Registry {
@@ -29,9 +32,16 @@ impl Registry {
         for step in machine.steps() {
             check_name("step name", &step)?;
         }
+        let gates = match gates(&*machine) {
+            Ok(gates) => gates,
+            Err(reason) => return refuse(reason),
+        };
         let versions = self.by_name.entry(machine.name().to_owned()).or_default();
         if versions.contains_key(&machine.version()) {
             return refuse(format!("version {} is registered already", machine.version()));
+        }
+        if versions.keys().all(|version| *version < machine.version()) {
+            self.gates.insert(machine.name().to_owned(), gates);
         }
         versions.insert(machine.version(), machine);
         Ok(())
@@ -80,16 +90,16 @@ impl Registry {
         self.machines().any(|machine| machine.accepts().iter().any(refuses))
     }
 
-    /// Whether any machine would refuse this output; only then does it matter whose it is.
-    pub(crate) fn might_refuse_output(&self, output: &Json) -> bool {
-        self.machines().any(|machine| machine.takes().iter().any(|takes| (takes.check)(output).is_err()))
+    /// Whether every machine would take this answer as it is; only otherwise does it matter whose it is.
+    pub(crate) fn takes_as_it_is(&self, answer: &Json) -> bool {
+        self.gates.values().flat_map(|gates| gates.iter()).all(|gate| gate.is_open_for(answer))
     }
 
-    /// Whether the newest version of a machine declares another output for what a step reads.
-    pub(crate) fn refuses_output(&self, machine: &str, step: &str, output: &Json) -> bool {
-        let newest = self.by_name.get(machine).and_then(|versions| versions.values().next_back());
-        let declared = newest.map(|machine| machine.takes()).unwrap_or_default();
-        declared.iter().any(|takes| takes.step == step && (takes.check)(output).is_err())
+    /// The output that is stored for an answer to this interaction, as the newest version of its machine declares it.
+    pub(crate) fn admit(&self, limits: &Limits, asked: &Interaction, answer: Json) -> Result<Json, Unfit> {
+        let gates = self.gates.get(&asked.machine).map(|gates| gates.iter()).unwrap_or_default();
+        let mut of_step = gates.filter(|gate| gate.step == asked.step);
+        of_step.try_fold(answer, |answer, gate| gate.admit(limits, &asked.request, answer))
     }
 
     /// Refuses an instance that brings a signal its own machine refuses.
@@ -117,6 +127,16 @@ impl Registry {
             machine: machine.to_owned(),
             reason,
         })
+    }
+}
+
+/// What a machine takes as answers, ready to be checked; or what is wrong with how it says so.
+fn gates(machine: &dyn DynMachine) -> Result<Arc<[Gate]>, String> {
+    let steps = machine.steps();
+    let gates = machine.takes().into_iter().map(Takes::gate).collect::<Result<Vec<Gate>, _>>()?;
+    match gates.iter().find(|gate| !steps.iter().any(|step| step == gate.step)) {
+        Some(stray) => Err(format!("it says what it takes at {:?}, which is none of its steps", stray.step)),
+        None => Ok(gates.into()),
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Namespaces, Reply, Written};
 use crate::unit::words;
-use crate::{InstanceId, Interaction, InteractionId, InteractionStatus, Json, UnitId, UnitView};
+use crate::{Error, InstanceId, Interaction, InteractionId, InteractionStatus, Json, UnitId, UnitView};
 
 /// The verbs of units and interactions.
 ///
@@ -120,6 +120,25 @@ pub enum Completed {
     Repeat(Result<Json, String>),
     /// It was refused, and nothing was changed.
     Refused(Refusal),
+    /// Its output was refused at the door, before the store was asked: the interaction waits on.
+    Unfit {
+        /// Which of the checks it failed.
+        refusal: Refusal,
+        /// What is wrong with it, and where.
+        reason: String,
+    },
+}
+
+impl Completed {
+    /// The same as a result, where what was refused is an error that names the interaction as its caller did.
+    pub fn admitted(self, to: Which) -> Result<Self, Error> {
+        let (refusal, reason) = match self {
+            Self::Refused(refusal) => (refusal, None),
+            Self::Unfit { refusal, reason } => (refusal, Some(reason)),
+            admitted => return Ok(admitted),
+        };
+        Err(Error::CompletionRefused { to, refusal, reason })
+    }
 }
 
 words! {
@@ -139,8 +158,12 @@ words! {
         Claimed => "claimed",
         /// Its unit asks for a list, and this is none, or one that is too long.
         NotAList => "not_a_list",
-        /// Its output is not what the machine said it takes.
+        /// Its output is not what the machine said it takes, by type.
         Malformed => "malformed",
+        /// Its output does not fit the machine's schema.
+        Schema => "schema",
+        /// The machine could not build the step's output from it.
+        Projection => "projection",
         /// The resume token is not one of ours, or was altered, or was made for something else.
         Forged => "forged",
         /// The resume token's time is over.
@@ -160,6 +183,8 @@ impl Refusal {
             Self::Claimed => "somebody else has claimed it: wait until that claim is over",
             Self::NotAList => "its unit asks for a list, and this is none, or a longer one than is taken",
             Self::Malformed => "its output is not what the machine takes",
+            Self::Schema => "its output does not fit the machine's schema",
+            Self::Projection => "the machine cannot build the step's output from it",
             Self::Forged => {
                 "the resume token is not one of ours, was altered, or was made for something else"
             }

@@ -14,13 +14,14 @@ use hmac::{Hmac, KeyInit, Mac};
 use hyper::header::{HeaderMap, RETRY_AFTER};
 use hyper::{StatusCode, Uri};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use sha2::Sha256;
 
 use self::post::{Answer, Failure, Poster};
 pub use self::targets::Targets;
+use super::envelope::{self, Envelope};
 use super::{Sent, Transport};
-use crate::{Clock, Error, InstanceId, Interaction, InteractionId, Json, Result, SystemClock, Tokens, When};
+use crate::{Clock, Error, Interaction, Json, Result, SystemClock, Tokens, When};
 
 /// The largest answer that is read, unless set.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
@@ -82,6 +83,13 @@ impl Webhook {
         self
     }
 
+    /// Trusts the certificate authorities of this PEM text, and not the system's: for a receiver with one of its own.
+    pub fn trust_only(mut self, pem: &[u8]) -> Result<Self> {
+        let refuse = |reason: String| Error::InvalidConfig(format!("the webhook's authorities: {reason}"));
+        self.poster.trust_only(pem).map_err(refuse)?;
+        Ok(self)
+    }
+
     /// The largest answer that is read (1 MiB unless set); a larger one is as good as none.
     #[must_use]
     pub fn answer_bytes_max(mut self, bytes: usize) -> Self {
@@ -91,21 +99,11 @@ impl Webhook {
 
     async fn post(&self, asked: &Interaction) -> Sent {
         let now = SystemClock.now();
-        let envelope = Envelope {
-            interaction: asked.id,
-            instance: asked.instance,
-            machine: &asked.machine,
-            idempotency_key: &asked.idempotency_key,
-            correlation_id: asked.correlation_id.as_deref(),
-            send: asked.sends,
-            deadline: asked.deadline,
-            resume_url: self.resume.as_ref().map(|resume| {
-                let expires_at = When::In(resume.valid_for).moment(now);
-                format!("{}{}", resume.url, resume.tokens.issue(asked, expires_at))
-            }),
-            request: &asked.request,
-        };
-        let body = serde_json::to_string(&envelope).expect("an envelope can be written");
+        let resume = self.resume.as_ref().map(|resume| {
+            let expires_at = When::In(resume.valid_for).moment(now);
+            envelope::Resume::Url(format!("{}{}", resume.url, resume.tokens.issue(asked, expires_at)))
+        });
+        let body = Envelope::new(asked, resume).to_json();
         let headers = match self.headers(&asked.idempotency_key, now.as_second(), &body) {
             Ok(headers) => headers,
             Err(reason) => return Sent::Rejected(reason),
@@ -143,21 +141,6 @@ impl fmt::Debug for Webhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Webhook").field("host", &self.url.host()).finish_non_exhaustive()
     }
-}
-
-/// What is posted.
-#[derive(Serialize)]
-struct Envelope<'a> {
-    interaction: InteractionId,
-    instance: InstanceId,
-    machine: &'a str,
-    idempotency_key: &'a str,
-    correlation_id: Option<&'a str>,
-    send: u32,
-    deadline: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resume_url: Option<String>,
-    request: &'a Json,
 }
 
 /// The body that answers at once.
@@ -241,6 +224,11 @@ mod tests {
             assert!(Webhook::new("https://shop.example/", secret).is_err(), "{secret}");
         }
         let webhook = Webhook::new("https://ann:secret@shop.example/", secret).expect("a webhook");
+        let pem = "-----BEGIN CERTIFICATE-----\nbm8gY2VydGlmaWNhdGU=\n-----END CERTIFICATE-----\n";
+        for authorities in ["", "no PEM", pem] {
+            let webhook = Webhook::new("https://shop.example/", secret).expect("a webhook");
+            assert!(webhook.trust_only(authorities.as_bytes()).is_err(), "{authorities}");
+        }
         assert!(!format!("{webhook:?}").contains("secret"));
     }
 }

@@ -44,6 +44,15 @@ impl Database {
         tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(self.move_to(now)));
     }
 
+    /// Lets its time pass as everybody's does.
+    pub async fn let_time_pass(&self) {
+        let now = "create or replace function dormouse.now() returns timestamptz language sql stable
+            as 'select statement_timestamp()'";
+        let mut conn = connect(&self.name).await;
+        execute(&mut conn, now).await;
+        conn.close().await.expect("a connection closes");
+    }
+
     async fn move_to(&self, now: Timestamp) {
         let mut conn = connect(&self.name).await;
         execute(&mut conn, format!("update test_clock set at = '{now}'")).await;

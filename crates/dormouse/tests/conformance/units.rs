@@ -4,6 +4,9 @@ mod completions;
 mod kit;
 mod lives;
 mod outbox;
+mod projector;
+#[cfg(feature = "schema")]
+mod schema;
 mod sending;
 
 use std::time::Duration;

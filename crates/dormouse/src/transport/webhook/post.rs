@@ -12,8 +12,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Targets;
@@ -105,13 +106,29 @@ impl Poster {
         if roots.is_empty() {
             return Err(Failure::Lost("the system has no root certificates".to_owned()));
         }
-        let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(lost)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(self.tls.get_or_init(|| Arc::new(config)).clone())
+        let config = client(roots).map_err(lost)?;
+        Ok(self.tls.get_or_init(|| config).clone())
     }
+
+    /// Trusts these authorities, and not the system's.
+    pub(super) fn trust_only(&mut self, pem: &[u8]) -> Result<(), String> {
+        let mut roots = RootCertStore::empty();
+        for root in CertificateDer::pem_slice_iter(pem) {
+            let root = root.map_err(|error| error.to_string())?;
+            roots.add(root).map_err(|error| error.to_string())?;
+        }
+        if roots.is_empty() {
+            return Err("there is no certificate in them; give PEM text".to_owned());
+        }
+        self.tls = OnceLock::from(client(roots).map_err(|error| error.to_string())?);
+        Ok(())
+    }
+}
+
+fn client(roots: RootCertStore) -> Result<Arc<ClientConfig>, rustls::Error> {
+    let provider = Arc::new(crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
 fn request(url: &Uri, headers: HeaderMap, body: String) -> Result<Request<Full<Bytes>>, Failure> {

@@ -279,9 +279,15 @@ async fn an_output_that_the_step_does_not_take_is_refused_at_the_door(kit: Kit) 
     }
     let batch = [serde_json::json!(-1), serde_json::json!(3), serde_json::json!("x"), serde_json::json!(4)];
     let batch = batch.map(|output| client.completion(question(), Ok(Json::from(output)))).to_vec();
-    let malformed = Completed::Refused(Refusal::Malformed);
+    let malformed =
+        |reason: &str| Completed::Unfit { refusal: Refusal::Malformed, reason: reason.to_owned() };
     let repeat = Completed::Repeat(Ok(Json::from(serde_json::json!(3))));
-    let expected = [malformed.clone(), Completed::Admitted { woke: true }, malformed, repeat];
+    let expected = [
+        malformed("invalid value: integer `-1`, expected u8 at line 1 column 2"),
+        Completed::Admitted { woke: true },
+        malformed("invalid type: string \"x\", expected u8 at line 1 column 3"),
+        repeat,
+    ];
     assert_eq!(client.complete_many(batch).await.expect("answers"), expected);
     assert_eq!(client.wait::<Careful>(id, SOON).await.expect("an output"), 3);
     engine.shutdown().await;

@@ -1,0 +1,291 @@
+//! NATS JetStream: each request is a message on one subject, and answers are messages on another.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::context::{Context, PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::{AckKind, Message};
+use futures_util::{FutureExt, StreamExt};
+use serde::Deserialize;
+
+use super::envelope::{self, Envelope};
+use super::{Reception, Sent, Transport};
+use crate::store::{Completed, Completion, Refusal, Which};
+use crate::{
+    BoxError, Clock, DEFAULT_NAMESPACE, Error, Interaction, InteractionId, Json, SystemClock, Tokens, When,
+};
+
+/// Answers in hand at a time: taken together, committed together.
+const ANSWERS_MAX: usize = 256;
+/// How long the broker waits for the acknowledgement of an answer before it delivers it again, unless set.
+const ACK_WAIT: Duration = Duration::from_secs(30);
+/// How long one pull waits for answers, and how soon a broker that went away is missed.
+const PULL: Duration = Duration::from_secs(10);
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// How long to leave a broker or a database alone that could not do something.
+const FAULT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Publishes requests to one subject of NATS JetStream, and takes answers from another.
+///
+/// The streams of both subjects are yours to make. The message id is the interaction's, so a request that is sent again
+/// within the stream's window is stored once. An answer is acknowledged after it was committed; one that is refused is
+/// terminated, and one that the database could not take is delivered again.
+pub struct Nats {
+    jetstream: Context,
+    requests: String,
+    answers: String,
+    durable: Option<String>,
+    tokens: Option<(Tokens, Duration)>,
+    ack_wait: Duration,
+}
+
+impl Nats {
+    /// Publishes requests to `requests`, and takes answers from `answers`.
+    pub fn new(jetstream: Context, requests: impl Into<String>, answers: impl Into<String>) -> Self {
+        let (requests, answers) = (requests.into(), answers.into());
+        Self { jetstream, requests, answers, durable: None, tokens: None, ack_wait: ACK_WAIT }
+    }
+
+    /// The name of the durable consumer that all workers share (`dormouse-` and the transport's name unless set). It is
+    /// made if there is none.
+    #[must_use]
+    pub fn durable(mut self, name: impl Into<String>) -> Self {
+        self.durable = Some(name.into());
+        self
+    }
+
+    /// Sends a resume token along, good for so long, and takes no answer without one: for when not all who may publish
+    /// answers may answer everything.
+    #[must_use]
+    pub fn tokens(mut self, tokens: Tokens, valid_for: Duration) -> Self {
+        self.tokens = Some((tokens, valid_for));
+        self
+    }
+
+    /// How long the broker waits before it delivers an answer again that a dead worker had (30 s unless set). Of effect
+    /// when the durable consumer is made.
+    #[must_use]
+    pub fn ack_wait(mut self, ack_wait: Duration) -> Self {
+        self.ack_wait = ack_wait;
+        self
+    }
+
+    async fn publish(&self, asked: &Interaction) -> Sent {
+        let resume = self.tokens.as_ref().map(|(tokens, valid_for)| {
+            let expires_at = When::In(*valid_for).moment(SystemClock.now());
+            envelope::Resume::Token(tokens.issue(asked, expires_at))
+        });
+        let body = Envelope::new(asked, resume).to_json();
+        let message = PublishMessage::build().payload(body.into()).message_id(message_id(asked));
+        match self.jetstream.send_publish(self.requests.clone(), message).await {
+            Ok(stored) => stored.await.map_or_else(not_stored, |_| Sent::Accepted),
+            Err(error) => not_stored(error),
+        }
+    }
+
+    async fn consume(&self, reception: &Reception) -> Result<(), BoxError> {
+        let consumer = self.consumer(reception.transport()).await?;
+        let messages =
+            consumer.stream().max_messages_per_batch(ANSWERS_MAX).expires(PULL).heartbeat(HEARTBEAT);
+        let mut messages = messages.messages().await?.ready_chunks(ANSWERS_MAX);
+        loop {
+            let taken = tokio::select! {
+                () = reception.stopped() => {
+                    // What has arrived by now would otherwise wait for others until the broker misses us.
+                    let arrived = messages.next().now_or_never().flatten().unwrap_or_default();
+                    self.take(reception, arrived.into_iter().flatten().collect()).await;
+                    return Ok(());
+                }
+                taken = messages.next() => taken.ok_or("the broker has ended the stream")?,
+            };
+            let mut answers = Vec::with_capacity(taken.len());
+            let mut fault = None;
+            for message in taken {
+                match message {
+                    Ok(message) => answers.push(message),
+                    Err(error) => fault = Some(error),
+                }
+            }
+            self.take(reception, answers).await;
+            if let Some(error) = fault {
+                return Err(error.into());
+            }
+        }
+    }
+
+    async fn consumer(&self, transport: &str) -> Result<PullConsumer, BoxError> {
+        let stream = self.jetstream.stream_by_subject(&self.answers).await;
+        let stream =
+            stream.map_err(|error| format!("no stream has the subject {:?}: {error}", self.answers))?;
+        let stream = self.jetstream.get_stream_no_info(stream).await?;
+        let durable = self.durable.clone().unwrap_or_else(|| format!("dormouse-{transport}"));
+        let config = pull::Config {
+            durable_name: Some(durable.clone()),
+            filter_subject: self.answers.clone(),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: self.ack_wait,
+            max_ack_pending: 4 * ANSWERS_MAX as i64,
+            ..pull::Config::default()
+        };
+        Ok(stream.get_or_create_consumer(&durable, config).await?)
+    }
+
+    /// Commits answers, then tells the broker.
+    async fn take(&self, reception: &Reception, messages: Vec<Message>) {
+        let (mut batch, mut read) = (Vec::new(), Vec::new());
+        for message in messages {
+            match self.completion(&message.payload) {
+                Ok(completion) => {
+                    batch.push(completion);
+                    read.push(message);
+                }
+                Err(refusal) => settle(reception, &message, Err(refusal)).await,
+            }
+        }
+        match reception.admit(batch).await {
+            Ok(completed) => {
+                for (message, completed) in read.iter().zip(completed) {
+                    settle(reception, message, Ok(completed)).await;
+                }
+            }
+            // One of them can never be taken, such as one that is too large: it is not to keep the others.
+            Err(error) if is_its_own_fault(&error) && read.len() > 1 => {
+                for message in read {
+                    Box::pin(self.take(reception, vec![message])).await;
+                }
+            }
+            Err(error) if is_its_own_fault(&error) => {
+                for message in &read {
+                    settle(reception, message, Err(Refusal::Malformed)).await;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(transport = reception.transport(), %error, "answers could not be written down");
+                for message in &read {
+                    tell(reception, message, AckKind::Nak(Some(FAULT_PAUSE))).await;
+                }
+                tokio::time::sleep(FAULT_PAUSE).await;
+            }
+        }
+    }
+
+    /// What a message says, or why it is no answer.
+    fn completion(&self, body: &[u8]) -> Result<Completion, Refusal> {
+        let answer: Answer = serde_json::from_slice(body).map_err(|_| Refusal::Malformed)?;
+        let result = match (answer.output, answer.error) {
+            (Some(output), None) => Ok(output),
+            (None, Some(reason)) => Err(reason),
+            _ => return Err(Refusal::Malformed),
+        };
+        if let Some((tokens, _)) = &self.tokens {
+            let token = answer.resume_token.ok_or(Refusal::Forged)?;
+            let (namespace, id, proof) = tokens.check(&token).map_err(|_| Refusal::Forged)?;
+            let proof = Some(proof);
+            return Ok(Completion { namespace, to: Which::Id(id), result, assignee: None, proof });
+        }
+        let to = match (answer.interaction, answer.correlation_id) {
+            (Some(id), _) => Which::Id(id),
+            (None, Some(id)) => Which::Correlation(id),
+            (None, None) => return Err(Refusal::Malformed),
+        };
+        let namespace = answer.namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+        Ok(Completion { namespace, to, result, assignee: None, proof: None })
+    }
+}
+
+impl Transport for Nats {
+    fn send<'a>(&'a self, asked: &'a Interaction) -> Pin<Box<dyn Future<Output = Sent> + Send + 'a>> {
+        Box::pin(self.publish(asked))
+    }
+
+    fn receive(&self, reception: Reception) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            while let Err(error) = self.consume(&reception).await {
+                tracing::warn!(transport = reception.transport(), %error, "no answers can be taken: trying again");
+                tokio::select! {
+                    () = reception.stopped() => return,
+                    () = tokio::time::sleep(FAULT_PAUSE) => {}
+                }
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Nats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { requests, answers, .. } = self;
+        f.debug_struct("Nats").field("requests", requests).field("answers", answers).finish_non_exhaustive()
+    }
+}
+
+/// A message that answers: which request, and the output or why there is none.
+#[derive(Deserialize)]
+struct Answer {
+    namespace: Option<String>,
+    interaction: Option<InteractionId>,
+    correlation_id: Option<String>,
+    resume_token: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    output: Option<Json>,
+    error: Option<String>,
+}
+
+/// An output of `null` is an output.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
+}
+
+/// The same however often a request is sent, and no other request's: not the idempotency key, which two requests may
+/// share, the second of which would be dropped. The moment tells requests of two databases on one stream apart.
+fn message_id(asked: &Interaction) -> String {
+    let opened_us = asked.opened_at.map_or(0, jiff::Timestamp::as_microsecond);
+    format!("dormouse-{}-{opened_us}", asked.id)
+}
+
+fn not_stored(error: PublishError) -> Sent {
+    match error.kind() {
+        PublishErrorKind::MaxPayloadExceeded => {
+            Sent::Rejected("it is larger than the broker takes".to_owned())
+        }
+        _ => Sent::Retry { reason: format!("the broker has not stored it: {error}"), after: None },
+    }
+}
+
+/// Whether an answer can never be taken, whatever the state of the database.
+fn is_its_own_fault(error: &Error) -> bool {
+    matches!(error, Error::TooLarge { .. } | Error::HoldsNul { .. } | Error::InvalidName { .. })
+}
+
+/// Tells the broker that a message is done with.
+async fn settle(reception: &Reception, message: &Message, completed: Result<Completed, Refusal>) {
+    let refusal = match completed {
+        Ok(Completed::Admitted { .. } | Completed::Repeat(_)) => {
+            return tell(reception, message, AckKind::Ack).await;
+        }
+        Ok(Completed::Refused(refusal) | Completed::Unfit { refusal, .. }) | Err(refusal) => refusal,
+    };
+    // The message itself may hold a token, and whatever its sender put in: its place in the stream has to do.
+    let place = message.info().map_or(0, |info| info.stream_sequence);
+    let transport = reception.transport();
+    tracing::warn!(transport, place, refusal = refusal.as_str(), "an answer is refused: {}", refusal.told());
+    tell(reception, message, AckKind::Term).await;
+}
+
+async fn tell(reception: &Reception, message: &Message, word: AckKind) {
+    let transport = reception.transport();
+    let outcome = match word {
+        AckKind::Ack => "admitted",
+        AckKind::Term => "refused",
+        _ => "put_off",
+    };
+    metrics::counter!("dormouse_answers_total", "transport" => transport.to_owned(), "outcome" => outcome)
+        .increment(1);
+    // A message that the broker does not hear of is delivered again, and admitted once all the same.
+    if let Err(error) = message.ack_with(word).await {
+        tracing::debug!(transport, %error, "the broker could not be told of an answer");
+    }
+}

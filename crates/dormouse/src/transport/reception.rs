@@ -1,0 +1,71 @@
+//! Where a transport brings the answers that come back its way.
+
+use tokio_util::sync::CancellationToken;
+
+use crate::store::{Completed, Completion, Namespaces, Refusal};
+use crate::{Client, Result};
+
+/// What a transport that brings answers in works with, for as long as its engine runs.
+pub struct Reception {
+    pub(crate) client: Client,
+    pub(crate) transport: String,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Reception {
+    /// The name that the transport was registered by.
+    pub fn transport(&self) -> &str {
+        &self.transport
+    }
+
+    /// Resolves when the engine stops: finish what is in hand, and take no more.
+    pub async fn stopped(&self) {
+        self.stop.cancelled().await;
+    }
+
+    /// Admits answers, and says for each what became of it; once this returns, they are committed.
+    ///
+    /// Whoever may send to a transport may answer what was asked through it, in the namespaces that this engine serves,
+    /// and nothing else, unless a resume token says so: what others were asked is as unknown as what nobody was.
+    pub async fn admit(&self, batch: Vec<Completion>) -> Result<Vec<Completed>> {
+        let mut refused = Vec::new();
+        for (place, completion) in batch.iter().enumerate() {
+            if let Some(refusal) = self.refusal(completion).await? {
+                refused.push((place, refusal));
+            }
+        }
+        let is_taken = |place: usize| refused.iter().all(|(other, _)| *other != place);
+        let taken = batch.into_iter().enumerate().filter(|(place, _)| is_taken(*place));
+        let mut completed =
+            self.client.complete_many(taken.map(|(_, completion)| completion).collect()).await?;
+        // From the first on, so that each is put where it was.
+        for (place, refusal) in refused {
+            completed.insert(place, Completed::Refused(refusal));
+        }
+        Ok(completed)
+    }
+
+    async fn refusal(&self, completion: &Completion) -> Result<Option<Refusal>> {
+        let is_served = match &self.namespaces {
+            Namespaces::All => true,
+            Namespaces::Only(names) => names.contains(&completion.namespace),
+        };
+        if !is_served {
+            return Ok(Some(Refusal::OtherNamespace));
+        }
+        if completion.proof.is_some() {
+            return Ok(None);
+        }
+        let client = self.client.in_namespace(&completion.namespace)?;
+        let asked = client.interaction(completion.to.clone()).await?;
+        let is_ours = asked.is_some_and(|asked| asked.transport == self.transport);
+        Ok((!is_ours).then_some(Refusal::Unknown))
+    }
+}
+
+impl std::fmt::Debug for Reception {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reception").field("transport", &self.transport).finish_non_exhaustive()
+    }
+}
