@@ -128,6 +128,7 @@ async fn pages_under_a_prefix_link_to_each_other(database: Database) {
     let site = database.nested("/tools/dormouse").await;
     let browser = site.browser();
     let id = site.order(7).await;
+    assert!(browser.page("").await.contains("Overview"));
     for path in ["", "/instances", "/machines/shop", &format!("/instances/{id}"), "/no/such/page"] {
         let page = browser.get(path).await.text;
         for link in page
