@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs Debian packages for the tests: PostgreSQL's server, PgBouncer. Starts none of their services,
+# Installs Debian packages for the tests: PostgreSQL's server, PgBouncer, Python, Chromium. Starts none of their services,
 # makes no cluster, and leaves those that are there alone.
 #
 # Usage: install-packages.sh PACKAGE...
@@ -7,7 +7,7 @@ set -eu
 
 cannot() {
     echo "The tests need these Debian packages, and $1: $packages." >&2
-    echo "Install them, or what holds \`postgres\`, \`initdb\` and \`pgbouncer\` on your system, and try again." >&2
+    echo "Install them, or what holds the same programs on your system, and try again." >&2
     echo "A PostgreSQL in an unusual place: cargo xtask test --pg-bin DIRECTORY" >&2
     exit 1
 }

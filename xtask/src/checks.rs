@@ -1,16 +1,13 @@
 //! `cargo xtask test`: the checks, in order, up to the first that fails.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::postgres::Database;
-use crate::{Result, cargo, deny, newest, require_c_compiler, root, run, shown, succeeded};
+use crate::{Result, browser, cargo, deny, newest, require_c_compiler, root, run, run_within, schemathesis};
 
 /// An example that runs longer is stuck.
 const EXAMPLE_MAX: Duration = Duration::from_secs(60);
-const EXAMPLE_POLL: Duration = Duration::from_millis(20);
 
 /// How much `test` checks.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +31,8 @@ const FAST: [Check; 5] = [
     ("doc tests", |database| run(database.tell(&mut cargo("test --workspace --all-features --doc")))),
 ];
 
-const SLOW: [Check; 4] = [
+const SLOW: [Check; 5] = [
+    ("schemathesis", schemathesis::test),
     ("newest PostgreSQL", |_| newest::test()),
     ("examples", |_| examples()),
     ("example with sqlx", |_| with_sqlx()),
@@ -45,6 +43,7 @@ pub(crate) fn test(scope: Scope, pg_bin: Option<&Path>) -> Result {
     let started = Instant::now();
     timed("C compiler", require_c_compiler)?;
     let database = timed("PostgreSQL", || Database::start(pg_bin))?;
+    timed("browser", browser::require)?;
     let slow = if scope == Scope::Everything { &SLOW[..] } else { &[] };
     for (name, check) in FAST.iter().chain(slow) {
         timed(name, || check(&database)).map_err(|error| database.with_log(error))?;
@@ -72,7 +71,7 @@ fn examples() -> Result {
     for name in names {
         println!("--> {name}");
         // The build above leaves cargo nothing to do, so the time is the example's own.
-        run_example(&mut cargo(&format!("run --quiet --package dormouse --example {name}")))?;
+        run_within(EXAMPLE_MAX, &mut cargo(&format!("run --quiet --package dormouse --example {name}")))?;
     }
     Ok(())
 }
@@ -98,23 +97,5 @@ fn example_names(dir: &Path) -> Result<Vec<String>> {
 fn with_sqlx() -> Result {
     let package = "--locked --manifest-path examples/with-sqlx/Cargo.toml --target-dir target/with-sqlx";
     run(&mut cargo(&format!("build {package}")))?;
-    run_example(&mut cargo(&format!("run --quiet {package}")))
-}
-
-fn run_example(command: &mut Command) -> Result {
-    let name = shown(command);
-    let mut child = command.spawn().map_err(|error| format!("cannot run {name}: {error}"))?;
-    let started = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().map_err(|error| format!("lost sight of {name}: {error}"))? {
-            return succeeded(status, command);
-        }
-        if started.elapsed() > EXAMPLE_MAX {
-            // Either it ends here or it just did; both are reported as too slow.
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(format!("{name} had not ended after {EXAMPLE_MAX:?}"));
-        }
-        thread::sleep(EXAMPLE_POLL);
-    }
+    run_within(EXAMPLE_MAX, &mut cargo(&format!("run --quiet {package}")))
 }

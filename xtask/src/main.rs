@@ -1,28 +1,37 @@
 //! The repository's habits, one word each: `cargo xtask help` lists them.
 
+mod browser;
 mod checks;
 mod deny;
 mod newest;
 mod postgres;
+mod schemathesis;
+mod screenshots;
+mod shop;
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use std::{env, thread};
 
 use crate::checks::Scope;
 use crate::postgres::Database;
 
 const HELP: &str = "\
 cargo xtask test             every check that a change must pass: format, lints, docs, tests, examples, licenses
-cargo xtask test --fast      the same without the examples, the newest PostgreSQL and cargo-deny
+cargo xtask test --fast      the same without schemathesis, the examples, the newest PostgreSQL and cargo-deny
 cargo xtask soak [N]         the tests of `dormouse`, N times (100 unless said), up to the first failure
+cargo xtask schemathesis     requests made up from the served OpenAPI document, and the answers held against it
 cargo xtask postgres         a PostgreSQL for `cargo test` by hand, until Ctrl-C
 cargo xtask newest-postgres  fetches the newest PostgreSQL with npm, and prints the directory of its programs
+cargo xtask screenshots      pictures of the dashboard's pages into docs/screenshots, with Debian's Chromium
 cargo xtask advisories       known vulnerabilities in dependencies; needs a network
 cargo xtask help             this list
 
-The first four take --pg-bin DIR, the directory of the PostgreSQL programs to use instead of those they find.";
+The first five take --pg-bin DIR, the directory of the PostgreSQL programs to use instead of those they find.";
+
+/// How often to look whether a command has ended.
+const END_POLL: Duration = Duration::from_millis(20);
 
 /// What a command ends with; an error is a message for whoever typed it.
 type Result<T = ()> = std::result::Result<T, String>;
@@ -46,8 +55,10 @@ fn command(mut args: Vec<String>) -> Result {
         (["test", "--fast"], _) => checks::test(Scope::Fast, pg_bin),
         (["soak"], _) => soak("100", pg_bin),
         (["soak", rounds], _) => soak(rounds, pg_bin),
+        (["schemathesis"], _) => schemathesis::alone(pg_bin),
         (["postgres"], _) => postgres::foreground(pg_bin),
         (["newest-postgres"], None) => newest::print(),
+        (["screenshots"], None) => screenshots::make(),
         (["advisories"], None) => deny::advisories(),
         (["help" | "--help" | "-h"], None) => {
             println!("{HELP}");
@@ -95,6 +106,11 @@ fn require_c_compiler() -> Result {
     }
 }
 
+/// Debian's packages, where they can be installed without asking.
+fn install_packages(packages: &[&str]) -> Result {
+    run(Command::new("sh").arg("xtask/install-packages.sh").args(packages).current_dir(root()))
+}
+
 /// A cargo command at the root of the repository, wherever the task was typed.
 fn cargo(args: &str) -> Command {
     // Cargo names itself to what it runs, so that a toolchain chosen with `+nightly` is kept.
@@ -111,6 +127,25 @@ fn root() -> PathBuf {
 fn run(command: &mut Command) -> Result {
     let status = command.status().map_err(|error| format!("cannot run {}: {error}", shown(command)))?;
     succeeded(status, command)
+}
+
+/// Runs a command that is stuck if it takes longer than this.
+fn run_within(max: Duration, command: &mut Command) -> Result {
+    let name = shown(command);
+    let mut child = command.spawn().map_err(|error| format!("cannot run {name}: {error}"))?;
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().map_err(|error| format!("lost sight of {name}: {error}"))? {
+            return succeeded(status, command);
+        }
+        if started.elapsed() > max {
+            // Either it ends here or it just did; both are reported as too slow.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("{name} had not ended after {max:?}"));
+        }
+        thread::sleep(END_POLL);
+    }
 }
 
 fn succeeded(status: ExitStatus, command: &Command) -> Result {

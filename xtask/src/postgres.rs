@@ -6,7 +6,7 @@ use std::{env, fs, thread};
 
 use private_postgres::{Binaries, Pooler, Server};
 
-use crate::{Result, root, run};
+use crate::{Result, install_packages, root, run};
 
 /// Tells tests where the server is: a URL of a database that they may connect to, to create their own.
 const URL: &str = "DORMOUSE_TEST_POSTGRES";
@@ -63,6 +63,13 @@ impl Database {
         }
     }
 
+    /// The address of a new database.
+    pub(crate) fn create(&self, name: &str) -> Result<String> {
+        let program = self.server.binaries().dir().join("createdb");
+        run(Command::new(program).arg("--maintenance-db").arg(self.url()).arg(name))?;
+        Ok(self.server.url(name))
+    }
+
     fn url(&self) -> String {
         self.server.url("postgres")
     }
@@ -105,5 +112,5 @@ fn install_missing(pg_bin: Option<&Path>) -> Result {
     if packages.is_empty() {
         return Ok(());
     }
-    run(Command::new("sh").arg("xtask/install-packages.sh").args(packages).current_dir(root()))
+    install_packages(&packages)
 }

@@ -4,20 +4,22 @@
 //! commands flattens [`Globals`] and [`Command`] into its own.
 
 mod admin;
-mod conn;
+mod ahead;
+pub(crate) mod conn;
 mod doctor;
 mod failure;
 mod instances;
 mod interactions;
+mod log;
 mod look;
 mod migrate;
 mod operate;
 mod output;
 mod run;
 mod signal;
+mod tls;
 mod watch;
 
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use dormouse::{Client, Engine, EngineBuilder};
 
 use self::conn::Conn;
 pub use self::failure::{EXIT_CODES, Failure};
+pub use self::log::Log;
 use self::output::Output;
 use crate::{Access, Server};
 
@@ -50,9 +53,12 @@ pub struct Globals {
     /// The database: a path, sqlite:path/to/file.db, or postgres://user@host/database [default: dormouse.db]
     #[arg(long, global = true, value_name = "URL", env = "DORMOUSE_DB", conflicts_with = "server")]
     pub db: Option<String>,
-    /// Ask a server instead of opening a database, such as http://127.0.0.1:7878
+    /// Ask a server instead of opening a database, such as http://127.0.0.1:7878 or https://dormouse.example.com
     #[arg(long, global = true, value_name = "URL", env = "DORMOUSE_SERVER")]
     pub server: Option<String>,
+    /// Trust the certificates in this file too, in PEM, where the server is an https one
+    #[arg(long, global = true, value_name = "FILE", env = "DORMOUSE_CA_FILE")]
+    pub ca_file: Option<PathBuf>,
     /// Work in this namespace; with an API key, it is the key's
     #[arg(long, global = true, value_name = "NAME", env = "DORMOUSE_NAMESPACE")]
     pub namespace: Option<String>,
@@ -62,15 +68,6 @@ pub struct Globals {
     /// How to log; RUST_LOG says what
     #[arg(long, global = true, value_name = "FORM", value_enum)]
     pub log: Option<Log>,
-}
-
-/// The form of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Log {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
 }
 
 /// What can be asked for.
@@ -101,6 +98,8 @@ pub enum Command {
     Result(instances::ResultArgs),
     /// Say why an instance does not move
     Explain(instances::One),
+    /// Say what an instance would do if something happened to it; nothing is run or changed
+    WhatIf(ahead::WhatIf),
     /// Signal an instance, or all that match
     Signal(signal::Signal),
     /// Show what is awaited, or who waits for a signal
@@ -135,6 +134,12 @@ pub enum Command {
     Gc(admin::Gc),
     /// Look for what is wrong, and say what to do
     Doctor,
+    /// Explore this program's machines, without running them, and say what is wrong with them
+    Check(ahead::Check),
+    /// Print the graph of one of this program's machines
+    Graph(ahead::GraphArgs),
+    /// Compare this program's machines with the live instances, before it is deployed
+    Diff,
     /// Print a script that completes commands in a shell
     Completions {
         /// The shell.
@@ -171,6 +176,7 @@ pub async fn main(machines: impl Fn(EngineBuilder) -> EngineBuilder + Send + Syn
 
 /// What to tell the shell.
 pub fn finish(done: Result<ExitCode, Failure>, as_json: bool) -> ExitCode {
+    log::close();
     done.unwrap_or_else(|failure| failure.report(as_json))
 }
 
@@ -187,6 +193,9 @@ pub async fn run(
         Command::Serve(args) => return run::serve(globals, args, machines).await,
         Command::Worker => return run::worker(globals, machines).await,
         Command::Migrate(args) => return migrate::migrate(globals, output, args).await,
+        Command::Check(args) => return ahead::check(output, &args, &machines),
+        Command::Graph(args) => return ahead::graph(output, &args, &machines),
+        Command::Diff => return ahead::diff(globals, output, &machines).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut definition(), program(), &mut std::io::stdout());
             return Ok(ExitCode::SUCCESS);
@@ -204,6 +213,7 @@ pub async fn run(
         Command::Children(args) => instances::children(&conn, output, &args).await?,
         Command::Result(args) => return instances::result(&conn, output, args).await,
         Command::Explain(args) => instances::explain(&conn, output, &args).await?,
+        Command::WhatIf(args) => ahead::what_if(&conn, output, args).await?,
         Command::Signal(args) => signal::signal(&conn, output, args).await?,
         Command::Waiting(args) => look::waiting(&conn, output, args).await?,
         Command::Interactions(command) => interactions::interactions(&conn, output, command).await?,
@@ -220,9 +230,13 @@ pub async fn run(
         Command::Audit(args) => admin::audit(&conn, output, args).await?,
         Command::Gc(args) => admin::gc(&conn, output, args).await?,
         Command::Doctor => return doctor::doctor(&conn, output).await,
-        Command::Serve(_) | Command::Worker | Command::Migrate(_) | Command::Completions { .. } => {
-            unreachable!("these were seen to above")
-        }
+        Command::Serve(_)
+        | Command::Worker
+        | Command::Migrate(_)
+        | Command::Check(_)
+        | Command::Graph(_)
+        | Command::Diff
+        | Command::Completions { .. } => unreachable!("these were seen to above"),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -267,7 +281,7 @@ impl Globals {
 
     async fn connect(&self, machines: &Machines) -> Result<Conn, Failure> {
         if let Some(url) = &self.server {
-            let server = conn::Server::parse(url)?;
+            let server = conn::Server::parse(url, self.ca_file.as_deref())?;
             // Not an option: what is on a command line, others can see.
             let api_key = std::env::var("DORMOUSE_API_KEY").ok().filter(|key| !key.is_empty());
             return Ok(Conn::There { server, api_key, namespace: self.namespace.clone() });
@@ -280,25 +294,6 @@ impl Globals {
         let client = machines(Engine::on(self.open().await?)).client();
         let router = Server::new(client).access(Access::trusted(user())).router();
         Ok(Conn::Here { router, namespace: self.namespace.clone() })
-    }
-
-    /// Starts to log: always for what runs for long, otherwise if asked to.
-    pub fn log(&self, is_long: bool) {
-        let is_asked_for = self.log.is_some() || std::env::var_os("RUST_LOG").is_some();
-        if !is_long && !is_asked_for {
-            return;
-        }
-        let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_writer(std::io::stderr);
-        // A program may have set up a log of its own before.
-        let _ = match self.log {
-            Some(Log::Json) => subscriber.json().try_init(),
-            _ => subscriber.try_init(),
-        };
     }
 }
 

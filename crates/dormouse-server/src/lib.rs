@@ -13,12 +13,15 @@ mod feed;
 mod listen;
 mod metrics;
 mod openapi;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod problem;
 mod repeat;
 mod route;
 mod server;
 mod span;
 mod stop;
+mod traced;
 mod view;
 mod web;
 

@@ -64,7 +64,9 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         "responses": responses(route, media, answer),
     });
     if let Some(body) = body {
-        operation["requestBody"] = json!({ "content": { "application/json": { "schema": body } } });
+        operation["requestBody"] = json!({
+            "required": has_required(&body, schemas), "content": { "application/json": { "schema": body } },
+        });
     }
     if let Needs::Scope(scope) = route.needs {
         operation["security"] = json!([{ "api_key": [] }, {}]);
@@ -73,6 +75,13 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
             json!(format!("Needs an API key of scope `{scope}`, where keys are asked for."));
     }
     operation
+}
+
+/// Whether a body must have a field: if not, it may be left out.
+fn has_required(body: &Schema, schemas: &Schemas) -> bool {
+    let name = body.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next());
+    let body = name.and_then(|name| schemas.incoming.definitions().get(name)).unwrap_or(body.as_value());
+    body["required"].as_array().is_some_and(|required| !required.is_empty())
 }
 
 fn responses(route: &Route, media: &str, answer: Option<Schema>) -> Value {
@@ -116,6 +125,10 @@ fn path_parameter(name: &str) -> Value {
         "instance" => (
             json!({ "type": "string", "pattern": "^(-?[0-9]{1,18}|key:.+)$" }),
             "Its id, or `key:` and its key.",
+        ),
+        "interaction" => (
+            json!({ "type": "string", "pattern": "^(-?[0-9]{1,18}|correlation:.+)$" }),
+            "Its id, or `correlation:` and its correlation id.",
         ),
         "queue" => (json!({ "type": "string", "minLength": 1, "maxLength": 255 }), "The queue's name."),
         _ => (json!({ "type": "string" }), "The key's public part."),

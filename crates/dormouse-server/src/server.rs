@@ -15,6 +15,7 @@ use dormouse::store::NewAudit;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::compression::CompressionLayer;
+use tracing::Instrument as _;
 
 use crate::access::{Access, Caller, Door};
 use crate::feed::Feed;
@@ -23,7 +24,7 @@ use crate::problem::{Cause, Problem};
 use crate::repeat;
 use crate::route::{Needs, Parts, Route, Undecoded};
 use crate::web::{self, Web};
-use crate::{api, body};
+use crate::{api, body, traced};
 
 /// The HTTP API and the dashboard over a database, as an [`axum::Router`].
 ///
@@ -179,7 +180,8 @@ pub(crate) struct App {
 impl App {
     async fn respond(self: Arc<Self>, route: Arc<Route>, parts: Parts, request: Request) -> Response<Body> {
         let started = std::time::Instant::now();
-        let handled = self.handle(route.clone(), parts, request);
+        let span = traced::request(&route.method, route.path, request.headers());
+        let handled = self.handle(route.clone(), parts, request).instrument(span.clone());
         // A change runs to its end, and into the audit log, even if its caller hangs up meanwhile.
         let ended = match route.audit {
             None => handled.await,
@@ -193,6 +195,7 @@ impl App {
         let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
         headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(policy);
         let status = response.status().as_u16();
+        traced::answered(&span, status);
         tracing::debug!(method = %route.method, route = route.path, status, "answered");
         metrics::histogram!("dormouse_http_seconds", "method" => route.method.to_string(), "route" => route.path,
             "status" => status.to_string())

@@ -89,7 +89,8 @@ impl Place {
 
 fn dormouse() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
-    for name in ["RUST_LOG", "DORMOUSE_DB", "DORMOUSE_SERVER", "DORMOUSE_API_KEY", "DORMOUSE_NAMESPACE"] {
+    let ours = ["DB", "SERVER", "CA_FILE", "API_KEY", "NAMESPACE"].map(|name| format!("DORMOUSE_{name}"));
+    for name in ours.into_iter().chain(["RUST_LOG".to_owned()]) {
         command.env_remove(name);
     }
     command.env("USER", "tester");

@@ -1,14 +1,19 @@
 //! One way to ask, whether the answer comes from a server or from a router in this process.
 
+use std::path::Path;
+
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, Response, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 use tower::ServiceExt as _;
 
 use super::failure::Failure;
+use super::tls;
 use crate::access::NAMESPACE_HEADER;
 
 /// Where requests go.
@@ -19,34 +24,73 @@ pub(crate) enum Conn {
     There { server: Server, api_key: Option<String>, namespace: Option<String> },
 }
 
-/// The address of a server.
-#[derive(Clone, Debug)]
+/// The address of a server, and how to know that it is the one.
+#[derive(Clone)]
 pub(crate) struct Server {
-    authority: String,
+    host: String,
+    port: u16,
     prefix: String,
+    /// Absent where the address says plain HTTP.
+    tls: Option<TlsConnector>,
 }
 
 impl Server {
-    pub(crate) fn parse(url: &str) -> Result<Self, Failure> {
-        let refuse = |why: &str| Failure::usage(format!("--server {url:?}: {why}"));
-        let uri: Uri = url.parse().map_err(|_| refuse("write http://host:port"))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => {
-                return Err(refuse(
-                    "this program speaks plain HTTP only; reach the server through a tunnel or a local proxy",
-                ));
-            }
-            _ => return Err(refuse("write http://host:port")),
-        }
-        let authority = uri.authority().ok_or_else(|| refuse("a host is missing: write http://host:port"))?;
-        if authority.as_str().contains('@') {
-            return Err(refuse("leave out the user and password; API keys come from DORMOUSE_API_KEY"));
-        }
-        let port = authority.port_u16().unwrap_or(80);
-        let authority = format!("{}:{port}", authority.host());
-        Ok(Self { authority, prefix: uri.path().trim_end_matches('/').to_owned() })
+    /// `ca_file` holds certificates to trust besides the system's.
+    pub(crate) fn parse(url: &str, ca_file: Option<&Path>) -> Result<Self, Failure> {
+        let uri: Uri = url.parse().map_err(|_| refused(url, FORM))?;
+        Self::at(&uri, ca_file)
     }
+
+    pub(crate) fn at(uri: &Uri, ca_file: Option<&Path>) -> Result<Self, Failure> {
+        let (tls, usual_port) = match uri.scheme_str() {
+            Some("http") => (None, 80),
+            Some("https") => (Some(tls::connector(ca_file)?), 443),
+            _ => return Err(refused(uri, FORM)),
+        };
+        let authority = uri.authority().ok_or_else(|| refused(uri, FORM))?;
+        if authority.as_str().contains('@') {
+            let told = "leave out the user and password; API keys come from DORMOUSE_API_KEY";
+            return Err(refused(uri, told));
+        }
+        let (host, port) = (authority.host().to_owned(), authority.port_u16().unwrap_or(usual_port));
+        Ok(Self { host, port, prefix: uri.path().trim_end_matches('/').to_owned(), tls })
+    }
+
+    pub(crate) fn authority(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// One connection for one request: commands ask little.
+    pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, Failure> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let unreachable = |error: std::io::Error| {
+            Failure::unreachable(format!("cannot reach {scheme}://{}: {error}", self.authority()))
+        };
+        let stream = TcpStream::connect(self.authority()).await.map_err(unreachable)?;
+        let answered = match &self.tls {
+            None => exchange(stream, request).await,
+            Some(connector) => {
+                let stream = tls::connect(connector, &self.host, stream).await.map_err(unreachable)?;
+                exchange(stream, request).await
+            }
+        };
+        answered.map_err(|error| unreachable(std::io::Error::other(error)))
+    }
+}
+
+const FORM: &str = "write https://host or http://host:port";
+
+fn refused(url: impl std::fmt::Display, why: &str) -> Failure {
+    Failure::usage(format!("{url} is no address of a server: {why}"))
+}
+
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Body>,
+) -> hyper::Result<Response<Body>> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    Ok(sender.send_request(request).await?.map(Body::new))
 }
 
 impl Conn {
@@ -114,9 +158,8 @@ impl Conn {
                 if let Some(key) = api_key {
                     request = request.header(header::AUTHORIZATION, format!("Bearer {key}"));
                 }
-                let request =
-                    request.uri(format!("{}{path}", server.prefix)).header(header::HOST, &server.authority);
-                send(&server.authority, request.body(body)?).await
+                let request = request.uri(format!("{}{path}", server.prefix));
+                server.send(request.header(header::HOST, server.authority()).body(body)?).await
             }
         }
     }
@@ -130,20 +173,6 @@ fn with_namespace(
         Some(namespace) => request.header(NAMESPACE_HEADER, namespace),
         None => request,
     }
-}
-
-/// One connection for one request: commands ask little.
-async fn send(authority: &str, request: Request<Body>) -> Result<Response<Body>, Failure> {
-    let unreachable = |error: &dyn std::fmt::Display| {
-        Failure::unreachable(format!("cannot reach http://{authority}: {error}"))
-    };
-    let stream = TcpStream::connect(authority).await.map_err(|error| unreachable(&error))?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| unreachable(&error))?;
-    tokio::spawn(connection);
-    let response = sender.send_request(request).await.map_err(|error| unreachable(&error))?;
-    Ok(response.map(Body::new))
 }
 
 /// Text as a part of a path or a query.

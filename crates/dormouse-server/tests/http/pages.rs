@@ -61,6 +61,20 @@ async fn every_page_shows_what_there_is(database: Database) {
         ),
         (format!("/instances/{family}"), vec!["Children", "double", "children.joined", "Output", "[2, 4]"]),
         (format!("/instances/{review}"), vec!["Unit", " by api, opened ", "0 of 1 answered"]),
+        (
+            format!("/instances/{id}"),
+            vec![
+                "class=\"graph\"",
+                "class=\"node act taken here\" data-step=\"Ship\"",
+                "class=\"way taken\"",
+                "What if…",
+            ],
+        ),
+        (format!("/instances/{id}/what-if"), vec!["Nothing is run and nothing is changed", "a signal comes"]),
+        (
+            format!("/instances/{id}/what-if?happening=signal&signal=paid&payload=5"),
+            vec!["It may go 2 ways", "is done", "fails: as declared"],
+        ),
         (format!("/instances/{id}/fork?seq=1"), vec!["from event 1", "&quot;order&quot;: 7"]),
         ("/instances/key:order:7".to_owned(), vec!["order:7"]),
         ("/waiting".to_owned(), vec![">paid</a>"]),
@@ -68,7 +82,16 @@ async fn every_page_shows_what_there_is(database: Database) {
         ("/inbox".to_owned(), vec!["a menu"]),
         (format!("/inbox/{asked}"), vec!["a menu", "nobody has claimed it", "Cannot be answered"]),
         ("/machines".to_owned(), vec!["shop", "review", "v1"]),
-        ("/machines/shop".to_owned(), vec!["Ship", "awaiting signal", "Signals it checks"]),
+        (
+            "/machines/shop".to_owned(),
+            vec![
+                "Ship",
+                "awaiting signal",
+                "Signals it checks",
+                "class=\"graph\"",
+                "fill=\"#0b5cad\">1</text>",
+            ],
+        ),
         ("/queues".to_owned(), vec!["default", "running", "Pause queue default"]),
         ("/workers".to_owned(), vec!["live", "review"]),
         ("/audit".to_owned(), vec!["instance.start", "anyone on this host"]),

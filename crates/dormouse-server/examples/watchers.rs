@@ -1,0 +1,156 @@
+//! What idle watchers cost an engine at work: the same load with and without thousands of them, in turn.
+//!
+//! `cargo run --release -p dormouse-server --example watchers -- 10000`
+//!
+//! The watchers are in a process of their own, as each end of a connection is an open file. Each watches an instance
+//! to which nothing happens, as the page of an instance does.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use dormouse::prelude::*;
+use dormouse::{Client, Engine};
+use dormouse_server::Server;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+const JOBS: u64 = 40_000;
+const BATCH: u64 = 250;
+const ROUNDS: usize = 5;
+/// Connections that are made at a time.
+const AT_A_TIME: usize = 64;
+
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match &args[..] {
+        [word, address, count] if word == "watch" => watch(address.parse()?, count.parse()?).await,
+        [count] => measure(count.parse()?).await,
+        _ => Err("say how many watchers: watchers 10000".into()),
+    }
+}
+
+struct Noop;
+
+impl Job for Noop {
+    const NAME: &'static str = "noop";
+    type Input = u64;
+    type Output = ();
+
+    async fn run(&self, _input: u64, _cx: &Context) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+async fn measure(count: usize) -> Result<(), BoxError> {
+    let dir = tempfile::tempdir_in(".")?;
+    let url = format!("sqlite:{}", dir.path().join("watched.db").display());
+    let engine = Engine::open(&url).await?.job(Noop).queue("default", 256).start().await?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let router = Server::new(engine.client()).router();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+
+    let client = engine.client();
+    jobs_per_s(&client).await?;
+    let (mut without, mut with, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for round in 1..=ROUNDS {
+        without.push(jobs_per_s(&client).await?);
+        let before = rss_bytes();
+        let watchers = Watchers::open(address, count)?;
+        bytes = rss_bytes().saturating_sub(before).max(bytes);
+        with.push(jobs_per_s(&client).await?);
+        drop(watchers);
+        println!(
+            "round {round}: {:.0} jobs/s without, {:.0} with {count} watchers",
+            without[round - 1],
+            with[round - 1]
+        );
+    }
+    let [without, with] = [median(without), median(with)];
+    println!("median: {without:.0} without, {with:.0} with: {:.2} of it", with / without);
+    println!("memory of the server for each watcher: {} bytes", bytes / count.max(1) as u64);
+    engine.shutdown().await;
+    Ok(())
+}
+
+/// Starts jobs and waits for the last of them.
+async fn jobs_per_s(client: &Client) -> Result<f64, BoxError> {
+    let started = Instant::now();
+    let mut last = None;
+    for batch in 0..JOBS / BATCH {
+        let new = (0..BATCH).map(|job| NewInstance::job::<Noop>(batch * BATCH + job));
+        last = client.start_many(new).await?.last().map(dormouse::Inserted::id);
+    }
+    client.wait_end(last.expect("at least one"), std::time::Duration::from_secs(120)).await?;
+    Ok(JOBS as f64 / started.elapsed().as_secs_f64())
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// Resident memory, as Linux counts it.
+fn rss_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
+/// The other process, which hangs up when this is dropped.
+struct Watchers(Child);
+
+impl Watchers {
+    fn open(address: SocketAddr, count: usize) -> Result<Self, BoxError> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["watch", &address.to_string(), &count.to_string()]);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut said = String::new();
+        BufReader::new(process.stdout.take().expect("it is piped")).read_line(&mut said)?;
+        if said.trim() != "ready" {
+            return Err(format!("the watchers did not get through: {said:?}").into());
+        }
+        Ok(Self(process))
+    }
+}
+
+impl Drop for Watchers {
+    fn drop(&mut self) {
+        // It ends when nobody is left to talk to.
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// Watches, and says so when all of them do.
+async fn watch(address: SocketAddr, count: usize) -> Result<(), BoxError> {
+    let mut watching = Vec::with_capacity(count);
+    while watching.len() < count {
+        let few: JoinSet<_> = (0..AT_A_TIME.min(count - watching.len())).map(|_| open(address)).collect();
+        for opened in few.join_all().await {
+            watching.push(opened?);
+        }
+    }
+    println!("ready");
+    std::io::stdout().flush()?;
+    tokio::task::spawn_blocking(|| std::io::read_to_string(std::io::stdin())).await??;
+    Ok(())
+}
+
+/// A stream whose first bytes have come.
+async fn open(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET /v1/events?instance=1 HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let (mut heard, mut bytes) = (Vec::new(), [0; 1024]);
+    while !heard.windows(8).any(|part| part == b"watching") {
+        match stream.read(&mut bytes).await? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            read => heard.extend_from_slice(&bytes[..read]),
+        }
+    }
+    Ok(stream)
+}

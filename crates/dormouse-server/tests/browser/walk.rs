@@ -1,0 +1,182 @@
+//! What a person does here in a day: sees who waits, signals, answers, cancels, forks.
+
+use serde_json::json;
+
+use crate::driver::{ENTER, TAB};
+use crate::kit::*;
+use crate::{live, open};
+
+suite![
+    an_order_that_waits_is_signalled_from_its_page,
+    a_page_moves_with_its_instance_and_is_not_loaded_anew,
+    a_list_moves_with_its_instances,
+    a_question_is_answered_in_the_inbox,
+    those_that_match_a_filter_are_cancelled_together_after_their_number_was_told,
+    another_instance_starts_from_an_event_with_another_state,
+    an_order_is_signalled_by_keyboard_alone,
+];
+
+async fn an_order_that_waits_is_signalled_from_its_page(database: Database) {
+    let site = database.open().await;
+    let id = site.order(7).await;
+    let browser = open(&site, "/");
+    browser.see("main", "paid");
+    browser.click("nav a[href='/instances']");
+    browser.see(&format!("#instance-{id}"), "awaiting signal");
+    browser.click(&format!("#instance-{id} a[href='/instances/{id}']"));
+    browser.see("h1", "order:7");
+    browser.see("#status", "awaiting signal");
+    browser.click("#signal > summary");
+    assert_eq!(browser.find("#signal-name").attribute("value").as_deref(), Some("paid"));
+    browser.fill("#signal-payload", "1250");
+    browser.click("#signal button[type=submit]");
+    browser.see("#notice", "The signal is in its inbox.");
+    browser.see("#status", "done");
+    browser.see("#state", "order 7 shipped for 1250");
+    assert_eq!(
+        site.get("/v1/audit?what=instance.signal").await.expect(200)["items"][0]["target"],
+        id.to_string()
+    );
+}
+
+async fn a_page_moves_with_its_instance_and_is_not_loaded_anew(database: Database) {
+    let site = database.open().await;
+    let id = site.order(8).await;
+    let browser = open(&site, &format!("/instances/{id}"));
+    browser.see("#status", "awaiting signal");
+    browser.js("window.stayed = true");
+    let signal = json!({ "name": "paid", "payload": 99 });
+    site.post(&format!("/v1/instances/{id}/signals"), signal).await.expect(200);
+    browser.see("#status", "done");
+    browser.see("#timeline", "done");
+    browser.see("#announcer", "done");
+    assert_eq!(browser.js("return window.stayed"), true);
+}
+
+async fn a_list_moves_with_its_instances(database: Database) {
+    let site = database.open().await;
+    let first = site.order(1).await;
+    let browser = open(&site, "/instances");
+    browser.js("window.stayed = true");
+    // What is chosen stays chosen while the list moves under it.
+    browser.click(&format!("#instance-{first} input[name=id]"));
+    let second = site.order(2).await;
+    browser.see(&format!("#instance-{second}"), "awaiting signal");
+    browser.see("#chosen-count", "1 chosen");
+    assert_eq!(browser.js("return window.stayed"), true);
+}
+
+async fn a_question_is_answered_in_the_inbox(database: Database) {
+    let site = database.open().await;
+    let body = json!({ "machine": "review", "step": "Ask", "state": { "what": "May we?" } });
+    let id = site.post("/v1/instances", body).await.expect(201)["id"].as_i64().expect("an id");
+    site.until(id, "awaiting_completion").await;
+    let browser = open(&site, "/");
+    browser.click("nav a[href='/inbox']");
+    browser.see("#questions", "May we?");
+    browser.click("#questions th a");
+    browser.click("#claim button[type=submit]");
+    browser.see("#notice", "It is yours");
+    browser.fill("#output", "true");
+    browser.click("#complete button[type=submit]");
+    browser.see("#notice", "Your answer was taken.");
+    browser.see("#question h1", "completed");
+    let ended = site.until(id, "done").await;
+    assert_eq!(ended["output"], true);
+    browser.click(".facts a[href^='/instances/']");
+    browser.see("#status", "done");
+}
+
+async fn those_that_match_a_filter_are_cancelled_together_after_their_number_was_told(database: Database) {
+    let site = database.open().await;
+    let mut ours = Vec::new();
+    for number in 1..=3 {
+        ours.push(site.order(number).await);
+    }
+    let other = json!({ "machine": "shop", "step": "Start", "state": { "order": 4 }, "key": "other:4" });
+    let other = site.post("/v1/instances", other).await.expect(201)["id"].as_i64().expect("an id");
+    site.until(other, "awaiting_signal").await;
+    let browser = open(&site, "/instances");
+    browser.fill("#filter-key", "order:");
+    browser.click(".filters button[type=submit]");
+    browser.until("return location.search.includes('key=order%3A')");
+    live(&browser);
+    for id in &ours {
+        browser.see(&format!("#instance-{id}"), "awaiting signal");
+    }
+    assert!(!browser.is_there(&format!("#instance-{other}")));
+    browser.click("#which option[value=all]");
+    browser.click(".bulk button[value=cancel]");
+    browser.see("h1", "Cancel 3 instances?");
+    // Nothing has happened before it is said once more.
+    assert_eq!(
+        site.get(&format!("/v1/instances/{}", ours[0])).await.expect(200)["status"],
+        "awaiting_signal"
+    );
+    browser.click("#confirm button[type=submit]");
+    browser.see("#notice", "Done for 3.");
+    for id in ours {
+        browser.see(&format!("#instance-{id}"), "cancelled");
+    }
+    assert_eq!(site.get(&format!("/v1/instances/{other}")).await.expect(200)["status"], "awaiting_signal");
+}
+
+async fn another_instance_starts_from_an_event_with_another_state(database: Database) {
+    let site = database.open().await;
+    let id = site.order(5).await;
+    let browser = open(&site, &format!("/instances/{id}"));
+    browser.click("#event-1 summary");
+    browser.click("#event-1 a[href*='fork?seq=1']");
+    browser.see("h1", "Fork order:5 from event 1");
+    browser.fill("#fork-state", r#"{ "order": 55 }"#);
+    browser.fill("#fork-key", "order:55");
+    browser.click("#fork button[type=submit]");
+    browser.see("#notice", "This is the new instance.");
+    browser.see("h1", "order:55");
+    browser.see("#status", "awaiting signal");
+    browser.see("#state", "55");
+    let fork = site.get("/v1/instances/key:order:55").await.expect(200);
+    assert_ne!(fork["id"], id);
+    assert_eq!(site.get(&format!("/v1/instances/{id}")).await.expect(200)["state"]["order"], 5);
+}
+
+async fn an_order_is_signalled_by_keyboard_alone(database: Database) {
+    let site = database.open().await;
+    let id = site.order(9).await;
+    let browser = open(&site, &format!("/instances/{id}"));
+    let focused =
+        |what: &str| browser.js(&format!("return document.activeElement.matches({what:?})")) == true;
+    // The first stop is the way past the menu, which shows itself only then.
+    browser.press(TAB);
+    assert!(focused(".skip"));
+    browser.until("return document.activeElement.getBoundingClientRect().top >= 0");
+    browser.press(ENTER);
+    let tab_to = |what: &str| {
+        for _ in 0..100 {
+            browser.press(TAB);
+            assert_eq!(
+                browser.js(FOCUS_SHOWS),
+                true,
+                "before {what}: {}",
+                browser.js("return document.activeElement.outerHTML")
+            );
+            if focused(what) {
+                return;
+            }
+        }
+        panic!("no way to {what} by keyboard");
+    };
+    tab_to("#signal > summary");
+    browser.press(ENTER);
+    tab_to("#signal-payload");
+    browser.type_here("\u{e009}a\u{e000}42");
+    tab_to("#signal button[type=submit]");
+    browser.press(ENTER);
+    browser.see("#notice", "The signal is in its inbox.");
+    browser.see("#status", "done");
+    browser.see("#state", "order 9 shipped for 42");
+}
+
+/// Whether one sees where the focus is.
+const FOCUS_SHOWS: &str = "const style = getComputedStyle(document.activeElement); \
+    return style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1";

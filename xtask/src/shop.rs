@@ -1,0 +1,56 @@
+//! The order shop that `dormouse dev` runs, for whoever needs a server with something on it.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use crate::{Result, cargo, run};
+
+/// Builds the program, with the features that the tests build it with.
+pub(crate) fn build() -> Result {
+    run(&mut cargo("build --workspace --all-features --bins"))
+}
+
+/// The shop that `dormouse dev` runs, which ends with this.
+pub(crate) struct Shop {
+    process: Child,
+    pub(crate) url: String,
+    // It would break if nobody could hear what it says.
+    _output: BufReader<ChildStdout>,
+}
+
+impl Shop {
+    pub(crate) fn open(db: &str) -> Result<Self> {
+        let mut command = dormouse(&["--db", db, "dev", "--bind", "127.0.0.1:0"]);
+        command.stdout(Stdio::piped());
+        let mut process = command.spawn().map_err(|error| format!("cannot run dormouse: {error}"))?;
+        let mut output = BufReader::new(process.stdout.take().expect("it is piped"));
+        let mut said = String::new();
+        while output.read_line(&mut said).is_ok_and(|bytes| bytes > 0) {
+            if let Some(url) = said.split_whitespace().find(|word| word.starts_with("http://")) {
+                let url = url.trim_end_matches('/').to_owned();
+                return Ok(Self { process, url, _output: output });
+            }
+        }
+        let _ = process.wait();
+        Err(format!("`dormouse dev` ended without saying where it serves; it said {said:?}"))
+    }
+}
+
+impl Drop for Shop {
+    fn drop(&mut self) {
+        // It may have ended by itself, which its last answers have told already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The program that was just built, beside this one.
+pub(crate) fn dormouse(args: &[&str]) -> Command {
+    let this = std::env::current_exe().expect("this program has a path");
+    let profiles = this.parent().and_then(Path::parent).expect("it is where cargo put it");
+    let mut command =
+        Command::new(profiles.join("debug").join(format!("dormouse{}", std::env::consts::EXE_SUFFIX)));
+    command.args(args).env_remove("RUST_LOG");
+    command
+}
