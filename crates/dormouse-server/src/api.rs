@@ -1,6 +1,7 @@
 //! The HTTP API: the table of all routes.
 
 mod admin;
+mod ahead;
 mod events;
 mod instances;
 mod interactions;
@@ -37,6 +38,11 @@ pub(crate) fn table() -> Vec<Route> {
             "/v1/instances/{instance}/explain",
             "Why it does not move, in one sentence",
             instances::explain,
+        ),
+        Route::get(
+            "/v1/instances/{instance}/what-if",
+            "What it would do if something happened to it",
+            ahead::what_if,
         ),
         Route::post("/v1/instances/{instance}/signals", "instance.signal", "Signal it", signals::one),
         Route::post(
@@ -87,6 +93,11 @@ pub(crate) fn table() -> Vec<Route> {
             interactions::fail,
         ),
         Route::get("/v1/machines", "Machines, where their instances are, and who runs them", look::machines),
+        Route::get(
+            "/v1/machines/{machine}/graph",
+            "A machine's steps and the ways between them",
+            ahead::graph,
+        ),
         Route::get("/v1/queues", "Queues, their depths and brakes", look::queues),
         Route::post(
             "/v1/queues/{queue}/pause",

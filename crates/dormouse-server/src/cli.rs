@@ -4,6 +4,7 @@
 //! commands flattens [`Globals`] and [`Command`] into its own.
 
 mod admin;
+mod ahead;
 pub(crate) mod conn;
 mod doctor;
 mod failure;
@@ -73,7 +74,7 @@ pub struct Globals {
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum Command {
-    /// Serve the HTTP API, and run this program's machines
+    /// Serve the dashboard and the HTTP API, and run this program's machines
     Serve(run::Serve),
     /// Run this program's machines, without HTTP
     Worker,
@@ -97,6 +98,8 @@ pub enum Command {
     Result(instances::ResultArgs),
     /// Say why an instance does not move
     Explain(instances::One),
+    /// Say what an instance would do if something happened to it; nothing is run or changed
+    WhatIf(ahead::WhatIf),
     /// Signal an instance, or all that match
     Signal(signal::Signal),
     /// Show what is awaited, or who waits for a signal
@@ -131,6 +134,12 @@ pub enum Command {
     Gc(admin::Gc),
     /// Look for what is wrong, and say what to do
     Doctor,
+    /// Explore this program's machines, without running them, and say what is wrong with them
+    Check(ahead::Check),
+    /// Print the graph of one of this program's machines
+    Graph(ahead::GraphArgs),
+    /// Compare this program's machines with the live instances, before it is deployed
+    Diff,
     /// Print a script that completes commands in a shell
     Completions {
         /// The shell.
@@ -184,6 +193,9 @@ pub async fn run(
         Command::Serve(args) => return run::serve(globals, args, machines).await,
         Command::Worker => return run::worker(globals, machines).await,
         Command::Migrate(args) => return migrate::migrate(globals, output, args).await,
+        Command::Check(args) => return ahead::check(output, &args, &machines),
+        Command::Graph(args) => return ahead::graph(output, &args, &machines),
+        Command::Diff => return ahead::diff(globals, output, &machines).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut definition(), program(), &mut std::io::stdout());
             return Ok(ExitCode::SUCCESS);
@@ -201,6 +213,7 @@ pub async fn run(
         Command::Children(args) => instances::children(&conn, output, &args).await?,
         Command::Result(args) => return instances::result(&conn, output, args).await,
         Command::Explain(args) => instances::explain(&conn, output, &args).await?,
+        Command::WhatIf(args) => ahead::what_if(&conn, output, args).await?,
         Command::Signal(args) => signal::signal(&conn, output, args).await?,
         Command::Waiting(args) => look::waiting(&conn, output, args).await?,
         Command::Interactions(command) => interactions::interactions(&conn, output, command).await?,
@@ -217,9 +230,13 @@ pub async fn run(
         Command::Audit(args) => admin::audit(&conn, output, args).await?,
         Command::Gc(args) => admin::gc(&conn, output, args).await?,
         Command::Doctor => return doctor::doctor(&conn, output).await,
-        Command::Serve(_) | Command::Worker | Command::Migrate(_) | Command::Completions { .. } => {
-            unreachable!("these were seen to above")
-        }
+        Command::Serve(_)
+        | Command::Worker
+        | Command::Migrate(_)
+        | Command::Check(_)
+        | Command::Graph(_)
+        | Command::Diff
+        | Command::Completions { .. } => unreachable!("these were seen to above"),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -73,6 +73,8 @@ causes! {
     KeyTaken => "key-taken", CONFLICT;
     /// The instance is in another status than this needs.
     WrongStatus => "wrong-status", CONFLICT;
+    /// No code here knows the machine.
+    UnknownMachine => "unknown-machine", CONFLICT;
     /// The interaction is claimed by somebody else, closed, or not the only one meant.
     CompletionRefused => "completion-refused", CONFLICT;
     /// A request with this Idempotency-Key is being done.
@@ -186,6 +188,7 @@ impl From<Error> for Problem {
                 };
                 problem(cause).with("reason", refusal.as_str())
             }
+            Error::Untold { .. } => problem(Cause::UnknownMachine),
             Error::NoEvent { .. } => problem(Cause::NoEvent),
             Error::WrongStatus { status, .. } => {
                 problem(Cause::WrongStatus).with("instance_status", status.as_str())

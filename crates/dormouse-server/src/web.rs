@@ -10,6 +10,7 @@ mod chart;
 mod diff;
 mod fields;
 mod form;
+mod graph;
 mod inbox;
 mod instance;
 mod instances;
@@ -26,6 +27,7 @@ mod session;
 mod timeline;
 mod visit;
 mod waiting;
+mod what_if;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -56,6 +58,7 @@ fn table() -> Vec<Page> {
         Page::get("/instances/bulk", bulk::confirm).operate(),
         Page::post("/instances/bulk", bulk::act),
         Page::get("/instances/{instance}", instance::show),
+        Page::get("/instances/{instance}/what-if", what_if::show),
         Page::get("/instances/{instance}/fork", act::fork_form).operate(),
         Page::post("/instances/{instance}/fork", act::fork),
         Page::post("/instances/{instance}/signal", act::signal),

@@ -4,8 +4,11 @@
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
+use std::sync::Arc;
 
+use dormouse::flow::{ActResult, Cx, Flow, act, signal};
 use dormouse::prelude::*;
+use serde_json::Value;
 
 struct Greeter;
 
@@ -19,15 +22,37 @@ impl Job for Greeter {
     }
 }
 
+#[derive(Serialize, Deserialize)]
+struct Document {
+    accepted: bool,
+}
+
+const VERDICT: Signal<bool> = Signal::named("verdict");
+
+async fn publish(document: Document, _: Cx<()>) -> ActResult<Document> {
+    Ok(document)
+}
+
+/// A flow; told to, with a wait that nobody will satisfy.
+fn review() -> Flow<Document> {
+    let verdict = signal(VERDICT, |_, accepted| Ok(Document { accepted }));
+    let is_broken = std::env::var_os("MYSHOP_BROKEN").is_some();
+    let verdict = if is_broken { verdict } else { verdict.sent_by("the editor") };
+    Flow::new("review").then(verdict).then(act(publish))
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     if std::env::var_os("MYSHOP").is_some() {
-        return dormouse_server::main(|engine| engine.job(Greeter)).await;
+        let review = Arc::new(review().build(()).expect("it is well formed"));
+        return dormouse_server::main(move |engine| engine.job(Greeter).dyn_machine(review.clone())).await;
     }
     for works_by in [&["worker"][..], &["serve", "--bind", "127.0.0.1:0"]] {
         let dir = tempfile::tempdir().expect("a directory");
         a_program_runs_its_own_machines(&dir.path().join("my.db"), works_by);
     }
+    let dir = tempfile::tempdir().expect("a directory");
+    a_program_looks_ahead(&dir.path().join("my.db"));
     println!("a program of a user's own has the whole command line with its machines ... ok");
     ExitCode::SUCCESS
 }
@@ -43,6 +68,49 @@ fn a_program_runs_its_own_machines(db: &Path, works_by: &[&str]) {
     let killed = Command::new("kill").args(["-TERM", &worker.id().to_string()]).status().expect("kill");
     assert!(killed.success());
     assert_eq!(worker.wait().expect("its end").code(), Some(0));
+}
+
+fn a_program_looks_ahead(db: &Path) {
+    let told = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    // Exploring and drawing need no database.
+    let checked = run(db, &["check", "review"]);
+    assert!(checked.status.success(), "{}", told(&checked));
+    assert!(told(&checked).starts_with("review version 1: no fault in "), "{}", told(&checked));
+    let broken =
+        myshop(db).env("MYSHOP_BROKEN", "1").args(["--json", "check", "review"]).output().expect("a run");
+    assert_eq!(broken.status.code(), Some(7));
+    let report: Value = serde_json::from_slice(&broken.stdout).expect("JSON");
+    assert_eq!(report["reports"][0]["problems"][0]["kind"], "endless_wait", "{report}");
+    assert!(told(&run(db, &["graph", "review"])).starts_with("flowchart TD"));
+    assert!(told(&run(db, &["graph", "review", "--as", "svg"])).starts_with("<svg"));
+    assert!(told(&run(db, &["graph", "review", "--as", "dot"])).starts_with("digraph"));
+    assert_eq!(run(db, &["graph", "nothing"]).status.code(), Some(3));
+
+    assert!(run(db, &["migrate"]).status.success());
+    for args in [["review", "verdict"], ["review", "gone"]] {
+        let state = r#"{"accepted":false}"#;
+        let started = run(db, &["start", args[0], "--step", args[1], "--state", state]);
+        assert_eq!(started.status.success(), args[1] == "verdict", "a step that it does not have is refused");
+    }
+    let fits = run(db, &["diff"]);
+    assert!(fits.status.success(), "{}", told(&fits));
+    assert_eq!(told(&fits), "this code fits all 1 live instances\n");
+    // Whoever does not know the machine can start what it cannot read.
+    let malformed = ["start", "review", "--step", "verdict", "--state", r#"{"accepted":3}"#];
+    assert_eq!(run(db, &malformed).status.code(), Some(4));
+    let plain = Command::new(env!("CARGO_BIN_EXE_dormouse")).arg("--db").arg(db).args(malformed).status();
+    assert!(plain.expect("a run").success());
+    let differs = run(db, &["--json", "diff"]);
+    assert_eq!(differs.status.code(), Some(7));
+    let diff: Value = serde_json::from_slice(&differs.stdout).expect("JSON");
+    assert_eq!(
+        (&diff["differences"][0]["kind"], &diff["live"]),
+        (&"state_unreadable".into(), &2.into()),
+        "{diff}"
+    );
+
+    let foreseen = run(db, &["what-if", "1", "--signal", "verdict", "--payload", "true"]);
+    assert!(told(&foreseen).starts_with("way 1\n  verdict: waits for"), "{}", told(&foreseen));
 }
 
 fn run(db: &Path, args: &[&str]) -> Output {

@@ -5,6 +5,7 @@ mod signal;
 mod start;
 mod units;
 mod view;
+mod what_if;
 #[cfg(feature = "postgres")]
 mod within;
 
@@ -12,6 +13,8 @@ use std::sync::Arc;
 
 pub use self::signal::SignalCall;
 pub use self::start::{Start, Started};
+pub use self::what_if::{Foresight, Happening, Look};
+use crate::diff::{Diff, diff};
 use crate::limits::check_name;
 use crate::store::{Store, Written};
 use crate::{DEFAULT_NAMESPACE, History, Limits, Registry, Result};
@@ -65,6 +68,12 @@ impl Client {
     /// The machines it knows: those of the engine it comes from.
     pub fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    /// Compares the machines it knows with the live rows of every namespace: the gate before a deploy. Nothing is run but
+    /// migrations, as a dry run; `progress` is told how many rows were looked at.
+    pub async fn diff(&self, progress: impl FnMut(u64)) -> Result<Diff> {
+        diff(&*self.store, &self.registry, progress).await
     }
 
     /// Passes on what a write made possible, and gives its answer.

@@ -37,13 +37,25 @@ pub struct Context {
 
 /// A step's own writes, gathered for the commit of its outcome.
 pub(crate) struct Own {
-    store: Arc<dyn Store>,
+    /// None behind a step that is only thought of.
+    store: Option<Arc<dyn Store>>,
     rider: Mutex<Option<Rider>>,
 }
 
 impl Own {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, rider: Mutex::new(None) }
+        Self { store: Some(store), rider: Mutex::new(None) }
+    }
+
+    pub(crate) fn nowhere() -> Self {
+        Self { store: None, rider: Mutex::new(None) }
+    }
+
+    fn store(&self) -> Result<&Arc<dyn Store>> {
+        self.store.as_ref().ok_or(Error::WrongStore {
+            asked_for: "database",
+            instead: "this step is only thought of: tell what it gives instead",
+        })
     }
 
     /// Takes what the step gathered, for its commit or to let go of it.
@@ -153,8 +165,8 @@ impl Context {
 
     /// Like [`Context::unit`], for a unit too large to have in memory as a whole: read a page at a time.
     pub async fn unit_stream<T: DeserializeOwned>(&self) -> Result<VerdictStream<T>> {
-        let unit = self.own.store.unit(self.id).await?.ok_or(Error::NoUnit(self.id))?;
-        Ok(VerdictStream::new(self.own.store.clone(), unit))
+        let unit = self.own.store()?.unit(self.id).await?.ok_or(Error::NoUnit(self.id))?;
+        Ok(VerdictStream::new(self.own.store()?.clone(), unit))
     }
 
     /// The store's time when the step was handed out.
@@ -180,7 +192,7 @@ impl Context {
     pub async fn transaction(&self) -> Result<crate::store::postgres::StepTransaction<'_>> {
         let mut rider = self.own.rider.lock().await;
         if rider.is_none() {
-            *rider = Some(self.own.store.begin().await?);
+            *rider = Some(self.own.store()?.begin().await?);
         }
         crate::store::postgres::StepTransaction::of(rider)
     }
@@ -198,7 +210,7 @@ impl Context {
             asked_for: "writer that runs closures inside its commits",
             instead: "on PostgreSQL, write with `cx.transaction`",
         };
-        if !self.own.store.runs_closures() {
+        if !self.own.store()?.runs_closures() {
             return Err(refuse());
         }
         let mut rider = self.own.rider.try_lock().map_err(|_| refuse())?;

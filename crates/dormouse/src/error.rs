@@ -124,6 +124,14 @@ pub enum Error {
         /// What would be needed.
         reason: &'static str,
     },
+    /// No code that is registered here knows the machine, so nothing can be said of what its instances would do.
+    #[error("no code here knows machine {machine} version {version}: ask a program that registers it")]
+    Untold {
+        /// The machine.
+        machine: String,
+        /// Its version.
+        version: u32,
+    },
     /// What a step wrote with its commit was refused; neither is committed.
     #[error("the step's own writes failed: {0}")]
     OwnWrites(#[source] BoxError),

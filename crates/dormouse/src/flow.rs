@@ -4,6 +4,7 @@
 //! step, named by its path, and its outcome is committed before the next one starts. Nothing is ever replayed.
 
 mod build;
+mod foresee;
 mod graph;
 mod machine;
 mod others;
@@ -19,7 +20,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use self::build::{Finding, Findings};
-pub use self::graph::{Edge, Graph, Node, NodeKind};
 pub use self::machine::FlowMachine;
 pub use self::others::{Asking, Child, Fan, call, dispatch, each, parallel};
 pub use self::parts::{
@@ -93,13 +93,14 @@ impl<D> fmt::Debug for Cx<D> {
 ///     .then(signal(APPROVAL, decide).when(is_large).timeout(Duration::from_secs(48 * 3600)))
 ///     .then(branch("decision").case("approved", |order: &Order| order.approved, act(ship)).otherwise(act(refuse)));
 /// let machine = flow.build(()).expect("it is well formed");
-/// assert_eq!(machine.graph().nodes.len(), 5, "four parts, and the end");
+/// assert_eq!(machine.graph().nodes.len(), 6, "four parts, and two ends");
 /// ```
 pub struct Flow<S, D = ()> {
     name: String,
     version: u32,
     queue: String,
     place: &'static Location<'static>,
+    examples: Vec<Json>,
     parts: Vec<Part<S, D>>,
 }
 
@@ -108,7 +109,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Flow<S, D> {
     #[track_caller]
     pub fn new(name: impl Into<String>) -> Self {
         let (name, queue) = (name.into(), "default".to_owned());
-        Self { name, version: 1, queue, place: Location::caller(), parts: Vec::new() }
+        Self { name, version: 1, queue, place: Location::caller(), examples: Vec::new(), parts: Vec::new() }
     }
 
     /// The version of its description: instances keep the one they started with.
@@ -121,6 +122,13 @@ impl<S: FlowState, D: Send + Sync + 'static> Flow<S, D> {
     #[must_use]
     pub fn queue(self, queue: impl Into<String>) -> Self {
         Self { queue: queue.into(), ..self }
+    }
+
+    /// An example of a state that it starts with, for `dormouse check`. Without any, examples are made up from its type.
+    #[must_use]
+    pub fn such_as(mut self, state: &S) -> Self {
+        self.examples.extend(Json::encode("state", state));
+        self
     }
 
     /// What comes next.

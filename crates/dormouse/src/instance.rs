@@ -96,7 +96,7 @@ impl fmt::Display for Status {
 }
 
 /// Why a step runs that was parked before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wake {
     /// An awaited signal arrived.

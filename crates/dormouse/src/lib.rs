@@ -1,13 +1,16 @@
 #![doc = include_str!("../README.md")]
 
+pub mod check;
 mod client;
 mod clock;
 mod context;
+mod diff;
 mod engine;
 mod error;
 mod explain;
 pub mod flow;
 mod form;
+pub mod graph;
 mod history;
 mod instance;
 mod json;
@@ -17,6 +20,7 @@ mod outcome;
 mod poke;
 mod process;
 mod retry;
+mod sample;
 mod signal;
 mod token;
 mod transport;
@@ -28,9 +32,10 @@ pub mod testing;
 /// The library of moments and durations that the API speaks in.
 pub use jiff;
 
-pub use crate::client::{Client, SignalCall, Start, Started};
+pub use crate::client::{Client, Foresight, Happening, Look, SignalCall, Start, Started};
 pub use crate::clock::{Clock, SystemClock, VirtualClock, When};
 pub use crate::context::{ChildView, Context};
+pub use crate::diff::{Diff, Difference, DifferenceKind};
 pub use crate::engine::{Engine, EngineBuilder, Unreadable};
 pub use crate::error::{BoxError, Error, Result};
 pub use crate::form::{Field, Form};
@@ -91,6 +96,8 @@ mod guide {
     mod errors_and_retries {}
     #[doc = include_str!("../../../docs/guide/flows.md")]
     mod flows {}
+    #[doc = include_str!("../../../docs/guide/looking-ahead.md")]
+    mod looking_ahead {}
     #[doc = include_str!("../../../docs/guide/jobs.md")]
     mod jobs {}
     #[doc = include_str!("../../../docs/guide/history-and-fork.md")]

@@ -17,7 +17,9 @@ pub use self::job::{Job, JobMachine, JobState};
 pub use self::registry::Registry;
 pub(crate) use self::steps::{decode_at, encode_at};
 pub(crate) use self::typed::Typed;
-use crate::{Accepts, At, BoxError, Context, History, Outcome, Retry, Takes, Transition};
+use crate::check::{Ahead, Foreseen, by_graph};
+use crate::graph::Graph;
+use crate::{Accepts, At, BoxError, Context, History, Json, Outcome, Retry, Takes, Transition};
 
 /// What a step returns.
 pub type StepResult<M> = Result<Outcome<M>, BoxError>;
@@ -102,6 +104,11 @@ pub trait Machine: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Its steps and the ways between them, for pictures and for `dormouse check`; it need not tell.
+    fn graph() -> Option<Graph> {
+        None
+    }
+
     /// Lifts an instance of an older version to this one.
     fn migrate(&self, from_version: u32, at: At) -> Result<At, BoxError> {
         let _ = at;
@@ -184,6 +191,24 @@ pub trait DynMachine: Send + Sync + 'static {
     /// The signals it checks.
     fn accepts(&self) -> Vec<Accepts> {
         Vec::new()
+    }
+    /// Its steps and the ways between them, if it tells.
+    fn graph(&self) -> Option<Graph> {
+        None
+    }
+    /// Where its instances may start, to look ahead from.
+    fn starts(&self) -> Vec<At> {
+        let first = self.graph().and_then(|graph| graph.nodes.into_iter().next());
+        first.map(|node| At { step: node.step.into(), state: Json::null() }).into_iter().collect()
+    }
+    /// Examples of what a signal carries.
+    fn examples(&self, signal: &str) -> Vec<Json> {
+        let accepts = self.accepts().into_iter().find(|accepts| accepts.name == signal);
+        accepts.map_or_else(|| vec![Json::null()], |accepts| (accepts.examples)())
+    }
+    /// All that a step may do, told without doing it; `None` if that is not known. By default, what its graph says.
+    fn foresee(&self, ahead: &Ahead<'_>) -> Option<Vec<Foreseen>> {
+        self.graph().map(|graph| by_graph(&graph, &ahead.at.step))
     }
     /// How long one run of a step may take.
     fn step_timeout(&self) -> Option<Duration> {

@@ -61,14 +61,23 @@ pub struct Accepts {
     pub name: &'static str,
     /// Says why a payload does not decode into the declared type.
     pub check: fn(&Json) -> Result<(), String>,
+    /// Makes up payloads of the declared type, the simplest first.
+    pub examples: fn() -> Vec<Json>,
     /// Tells what its payloads look like.
     pub form: fn() -> Form,
 }
 
+/// Examples of one payload: enough to tell its cases apart.
+const EXAMPLES_MAX: usize = 6;
+
 impl<T: DeserializeOwned> From<Signal<T>> for Accepts {
     fn from(signal: Signal<T>) -> Self {
-        let check = |payload: &Json| crate::json::decode_text::<T>(payload.as_str()).map(drop);
-        Self { name: signal.name, check, form: Form::of::<T> }
+        Self {
+            name: signal.name,
+            check: |payload| crate::json::decode_text::<T>(payload.as_str()).map(drop),
+            form: Form::of::<T>,
+            examples: || crate::sample::samples::<T>(EXAMPLES_MAX),
+        }
     }
 }
 

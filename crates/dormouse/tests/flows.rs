@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use dormouse::flow::{
-    ActResult, Cx, Edge, Flow, Graph, NodeKind, act, branch, fail, repeat, saga, scene, signal, sleep,
-};
+use dormouse::flow::{ActResult, Cx, Flow, act, branch, fail, repeat, saga, scene, signal, sleep};
+use dormouse::graph::{Graph, NodeKind, On};
 use dormouse::prelude::*;
 
 const GO: Signal<u32> = Signal::named("go");
@@ -138,16 +137,18 @@ fn a_graph_has_a_node_for_each_step_and_an_edge_for_each_way() {
         ]
     );
     assert_eq!(graph.nodes[2].kind, NodeKind::Signal);
-    let edge = |from: &str, to: &str, when: Option<&str>| {
-        let edge = Edge { from: from.to_owned(), to: to.to_owned(), when: when.map(str::to_owned) };
-        assert!(graph.edges.contains(&edge), "{edge:?} in {:#?}", graph.edges);
+    let edge = |from: &str, to: &str, on: On| {
+        let found = graph.edges.iter().find(|edge| edge.from == from && edge.to == to && edge.on == on);
+        found.unwrap_or_else(|| panic!("{from} to {to} on {on:?} in {:#?}", graph.edges))
     };
-    edge("trip/step", "trip/go", None);
-    edge("trip/go", "trip!end", Some("go"));
-    edge("trip/go", "trip!end", Some("skipped"));
-    edge("way", "way/on/rest", Some("on"));
-    edge("way", "done", Some("otherwise"));
-    edge("way/on/rest!end", "done", None);
+    edge("trip/step", "trip/go", On::Next);
+    edge("trip/step", "trip/step!undo", On::Undone);
+    let received = edge("trip/go", "trip!end", On::Signal("go".to_owned()));
+    assert_eq!(received.by.as_deref(), Some("the test"));
+    edge("trip/go", "trip!end", On::Skipped);
+    edge("way", "way/on/rest", On::Case("on".to_owned()));
+    edge("way", "done", On::Case("otherwise".to_owned()));
+    edge("way/on/rest!end", "done", On::Next);
 }
 
 #[test]

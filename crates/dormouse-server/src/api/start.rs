@@ -1,9 +1,10 @@
 //! Starting instances.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use dormouse::jiff::Timestamp;
-use dormouse::{At, Client, Delivered, History, Inserted, Json, KeyScope, NewInstance, When};
+use dormouse::{At, Client, Delivered, DynMachine, History, Inserted, Json, KeyScope, NewInstance, When};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +28,7 @@ pub(super) struct StartBody {
     machine: String,
     /// The version of its code; the newest known one unless set.
     version: Option<u32>,
-    /// The step to start at; may be left out for a machine of one step, such as a job.
+    /// The step to start at; may be left out for a flow, a job, and a machine that declares its graph.
     step: Option<String>,
     /// The state that the step needs.
     #[serde(default = "Json::null")]
@@ -160,14 +161,15 @@ impl StartedView {
 impl StartBody {
     async fn into_new(self, client: &Client, versions: &mut Versions) -> Result<NewInstance, Problem> {
         let start_at = self.start_at()?;
-        let definition = newest(client, &self.machine, self.version);
-        let version = match (self.version, &definition) {
+        let code = newest(client, &self.machine, self.version);
+        let version = match (self.version, &code) {
             (Some(version), _) => version,
-            (None, Some(definition)) => definition.version,
+            (None, Some(code)) => code.version(),
             (None, None) => versions.newest(client, &self.machine).await?,
         };
-        let steps = definition.as_ref().map(|definition| &definition.steps[..]).unwrap_or_default();
-        let step = match (self.step, steps) {
+        let steps = code.as_ref().map(|code| code.steps()).unwrap_or_default();
+        let step = self.step.or_else(|| first(&**code.as_ref()?, &steps));
+        let step = match (step, &steps[..]) {
             (Some(step), []) => step,
             (Some(step), known) if known.contains(&step) => step,
             (Some(step), known) => {
@@ -175,14 +177,13 @@ impl StartBody {
                     format!("machine {} has no step {step:?}; it has {}", self.machine, known.join(", "));
                 return Err(Problem::new(Cause::InvalidState, told));
             }
-            (None, [only]) => only.clone(),
             (None, []) => return Err(Problem::invalid("`step` is missing: the step to start at")),
             (None, known) => {
                 return Err(Problem::invalid(format!("`step` is missing: one of {}", known.join(", "))));
             }
         };
         let mut new = NewInstance::named(self.machine, version, At { step: step.into(), state: self.state });
-        new.queue = self.queue.or(definition.map(|definition| definition.queue)).unwrap_or(new.queue);
+        new.queue = self.queue.or(code.map(|code| code.queue().to_owned())).unwrap_or(new.queue);
         new.priority = self.priority;
         new.key = self.key;
         new.lane = self.lane;
@@ -194,6 +195,7 @@ impl StartBody {
             Some(KeyScopeBody::Named(NamedScope::Always)) => KeyScope::Always,
             Some(KeyScopeBody::In(words)) => KeyScope::In(words.into_iter().map(Into::into).collect()),
         };
+        client.check(&new)?;
         Ok(new)
     }
 
@@ -207,19 +209,19 @@ impl StartBody {
     }
 }
 
-/// What this process knows of a machine.
-struct Definition {
-    version: u32,
-    steps: Vec<String>,
-    queue: String,
-}
-
 /// The newest code of a machine that is registered in this process, or that of a version.
-fn newest(client: &Client, machine: &str, version: Option<u32>) -> Option<Definition> {
+fn newest(client: &Client, machine: &str, version: Option<u32>) -> Option<Arc<dyn DynMachine>> {
     let known = client.registry().machines().filter(|known| known.name() == machine);
     let of_version = known.filter(|known| version.is_none_or(|version| known.version() == version));
-    let newest = of_version.max_by_key(|known| known.version())?;
-    Some(Definition { version: newest.version(), steps: newest.steps(), queue: newest.queue().to_owned() })
+    of_version.max_by_key(|known| known.version()).cloned()
+}
+
+/// The step that a machine tells to be its first: the only one, or the first of its graph.
+fn first(code: &dyn DynMachine, steps: &[String]) -> Option<String> {
+    match steps {
+        [only] => Some(only.clone()),
+        _ => code.graph()?.nodes.into_iter().next().map(|node| node.step),
+    }
 }
 
 /// The newest versions that workers run, for machines that are not registered here: asked for once.

@@ -16,7 +16,7 @@ Exit codes:
   4  refused: it cannot be done as things are, or as it was asked for
   5  no access: an API key is missing, unknown, or of too small a scope
   6  the database or the server cannot be opened or reached, or cannot answer just now
-  7  `doctor` found something to repair; `result`: it has not ended";
+  7  `doctor`, `check` or `diff` found something to repair; `result`: it has not ended";
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dormouse::graph::Graph;
 use dormouse::prelude::*;
 
 use super::line_item::{LineItem, Parcel, Warehouse};
@@ -90,6 +91,16 @@ impl Machine for Shop {
 
     fn accepts() -> Vec<dormouse::Accepts> {
         vec![PAYMENT.into(), APPROVAL.into()]
+    }
+
+    fn graph() -> Option<Graph> {
+        let graph =
+            Graph::new().step("Placed").awaits(PAYMENT, "Payment").sent_by("the customer").or_timeout();
+        let graph = graph.step("Payment").case("small", "Pick").awaits(APPROVAL, "Approval");
+        let graph = graph.sent_by("a manager").or_timeout().fails();
+        let graph = graph.step("Approval").case("granted", "Pick").awaits(APPROVAL, "Approval");
+        let graph = graph.sent_by("the director").or_timeout().fails();
+        Some(graph.step("Pick").spawns("Ship").step("Ship").done().fails())
     }
 }
 

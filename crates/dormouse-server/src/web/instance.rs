@@ -9,7 +9,7 @@ use super::Answered;
 use super::layout::{Shell, sentence};
 use super::parts::{self, time};
 use super::visit::Visit;
-use super::{act, json, timeline};
+use super::{act, graph, json, timeline, what_if};
 use crate::problem::Problem;
 
 /// Signals, interactions that are shown; the API has all.
@@ -36,8 +36,10 @@ pub(super) async fn show(visit: Visit) -> Answered {
                 (head(s, &instance, &why, now))
             }
             @if s.may_operate() { (act::bar(s, &visit.client, &instance)) }
+            p #ahead data-live { (what_if::link(s, &visit.client, &instance)) }
             div.columns {
                 div {
+                    div #graph data-live { @if let Some(drawing) = graph::of_instance(&visit.client, &instance, &timeline) { (drawing) } }
                     div #timeline data-live { (timeline::show(s, &instance, &timeline, now)) }
                 }
                 div {

@@ -8,11 +8,11 @@ use dormouse::{Client, DynMachine, Status};
 use maud::{Markup, html};
 
 use super::Answered;
-use super::chart;
 use super::fields::Fields;
 use super::layout::Shell;
 use super::parts::{self, number};
 use super::visit::Visit;
+use super::{chart, graph};
 use crate::api::Overview;
 use crate::problem::{Cause, Problem};
 
@@ -115,7 +115,7 @@ pub(super) async fn one(visit: Visit) -> Answered {
                     }
                 }
             }
-            @if let Some(drawing) = graph(code.as_ref(), &machine.counts) { section.card.graph { h2 { "Graph" } (drawing) } }
+            @if let Some(drawing) = graph::of_machine(code, &machine.counts) { (drawing) }
             (places(s, name, machine, code.as_ref()))
         }
         p { a href=(s.at(&format!("/instances{}", Fields::default().with(&[("machine", Some(name))]).query()))) { "Its instances" } }
@@ -174,9 +174,4 @@ fn places(s: &Shell, name: &str, machine: &Machine<'_>, code: Option<&&Arc<dyn D
             }
         }
     }
-}
-
-/// The machine's steps and the ways between them, with how many instances are at each: where a drawing is known.
-fn graph(_code: Option<&&Arc<dyn DynMachine>>, _counts: &[&Count]) -> Option<Markup> {
-    None
 }

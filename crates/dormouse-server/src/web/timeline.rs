@@ -23,6 +23,15 @@ pub(super) struct Timeline {
     is_past: bool,
 }
 
+impl Timeline {
+    /// The steps that these events led to, in order.
+    pub(super) fn steps(&self) -> Vec<String> {
+        let mut steps: Vec<String> = self.events.iter().map(|event| event.step.clone()).collect();
+        steps.dedup();
+        steps
+    }
+}
+
 /// The newest events, or those before the one that the address names.
 pub(super) async fn read(visit: &Visit, instance: &Instance) -> Result<Timeline, Problem> {
     let asked = visit.query.get("before").map(str::parse::<u64>).transpose();

@@ -27,6 +27,7 @@ const ROUTES: &[(&str, &str, Option<Scope>)] = &[
     ("get", "/v1/instances/{instance}/children", Some(Scope::Read)),
     ("get", "/v1/instances/{instance}/result", Some(Scope::Read)),
     ("get", "/v1/instances/{instance}/explain", Some(Scope::Read)),
+    ("get", "/v1/instances/{instance}/what-if", Some(Scope::Read)),
     ("post", "/v1/instances/{instance}/signals", Some(Scope::Operate)),
     ("post", "/v1/signals/batch", Some(Scope::Operate)),
     ("post", "/v1/instances/{instance}/cancel", Some(Scope::Operate)),
@@ -41,6 +42,7 @@ const ROUTES: &[(&str, &str, Option<Scope>)] = &[
     ("post", "/v1/interactions/{interaction}/complete", Some(Scope::Operate)),
     ("post", "/v1/interactions/{interaction}/fail", Some(Scope::Operate)),
     ("get", "/v1/machines", Some(Scope::Read)),
+    ("get", "/v1/machines/{machine}/graph", Some(Scope::Read)),
     ("get", "/v1/queues", Some(Scope::Read)),
     ("post", "/v1/queues/{queue}/pause", Some(Scope::Operate)),
     ("post", "/v1/queues/{queue}/resume", Some(Scope::Operate)),
@@ -76,7 +78,11 @@ async fn every_route_asks_for_its_scope(database: Database) {
         site.key("default", Scope::Admin).await,
     ];
     for (method, path, needed) in ROUTES {
-        let path = path.replace("{instance}", "999").replace("{queue}", "q").replace("{api_key}", "none");
+        let path = path
+            .replace("{instance}", "999")
+            .replace("{queue}", "q")
+            .replace("{machine}", "shop")
+            .replace("{api_key}", "none");
         let answer = answer_to(&site, method, &path).await;
         assert_eq!(answer == 401, needed.is_some(), "{method} {path} without a key: {answer}");
         for (key, scope) in keys.iter().zip(Scope::ALL) {

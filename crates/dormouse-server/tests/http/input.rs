@@ -66,7 +66,7 @@ async fn no_route_that_takes_a_body_takes_a_bad_one(database: Database) {
         ),
         ("/v1/instances", json!({ "machine": "shop", "step": "Start", "start_at": "soon" }), "start_at"),
         ("/v1/instances", json!({ "machine": "shop", "step": "Start", "start_in": "1x" }), "span of time"),
-        ("/v1/instances", json!({ "machine": "shop" }), "Start, Ship"),
+        ("/v1/instances", json!({ "machine": "review" }), "Ask, Answered"),
         ("/v1/instances/batch", json!({ "instances": [{ "machine": "double" }, {}] }), "instances[1]"),
         ("/v1/signals/batch", json!({ "signals": [{ "target": "x", "name": "n" }] }), "names no instance"),
         ("/v1/signals/batch", json!({ "signals": [[1, "n"]] }), "not an object"),
@@ -77,6 +77,11 @@ async fn no_route_that_takes_a_body_takes_a_bad_one(database: Database) {
     }
     let unknown_step = json!({ "machine": "shop", "step": "Nowhere" });
     site.post("/v1/instances", unknown_step).await.expect_problem(422, "invalid-state");
+    // Of a machine that tells its graph, the first step goes without saying; its state does not.
+    let misshapen = json!({ "machine": "shop", "state": { "order": "one" } });
+    let problem = site.post("/v1/instances", misshapen).await.expect_problem(422, "invalid-state");
+    assert!(problem["detail"].as_str().expect("text").contains("Start.order"), "{problem}");
+    site.post("/v1/instances", json!({ "machine": "shop", "state": { "order": 1 } })).await.expect(201);
 }
 
 async fn no_list_takes_a_bad_query(database: Database) {
@@ -139,7 +144,7 @@ async fn a_deep_body_is_refused(database: Database) {
         site.post_text("/v1/instances", body).await.expect_problem(400, "too-deep");
     }
     let state = format!("{}{}", "[".repeat(60), "]".repeat(60));
-    let body = format!(r#"{{"machine":"double","state":{state}}}"#);
+    let body = format!(r#"{{"machine":"elsewhere","step":"Start","state":{state}}}"#);
     site.post_text("/v1/instances", body).await.expect(201);
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
+use dormouse::graph::Graph;
 use dormouse::prelude::*;
 use dormouse::store::{Namespaces, Scope};
 use dormouse::{Accepts, Client, Engine};
@@ -272,6 +273,12 @@ impl Machine for Shop {
 
     fn accepts() -> Vec<Accepts> {
         vec![PAID.into()]
+    }
+
+    fn graph() -> Option<Graph> {
+        let graph =
+            Graph::new().step("Start").awaits(PAID, "Ship").sent_by("the bank").step("Ship").done().fails();
+        Some(graph.step("Split").spawns("Join").step("Join").done())
     }
 }
 

@@ -32,6 +32,7 @@ macro_rules! suite {
 mod access;
 mod acts;
 mod admin;
+mod ahead;
 mod browser;
 mod events;
 mod input;

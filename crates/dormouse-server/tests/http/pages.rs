@@ -15,6 +15,7 @@ suite![
     a_history_shows_what_each_transition_changed,
     pages_may_load_nothing_from_elsewhere,
     a_namespace_is_chosen_where_anyone_may_come_in,
+    a_server_can_do_without_its_dashboard,
 ];
 
 /// Pages that need nothing to be there.
@@ -60,6 +61,20 @@ async fn every_page_shows_what_there_is(database: Database) {
         ),
         (format!("/instances/{family}"), vec!["Children", "double", "children.joined", "Output", "[2, 4]"]),
         (format!("/instances/{review}"), vec!["Unit", " by api, opened ", "0 of 1 answered"]),
+        (
+            format!("/instances/{id}"),
+            vec![
+                "class=\"graph\"",
+                "class=\"node act taken here\" data-step=\"Ship\"",
+                "class=\"way taken\"",
+                "What if…",
+            ],
+        ),
+        (format!("/instances/{id}/what-if"), vec!["Nothing is run and nothing is changed", "a signal comes"]),
+        (
+            format!("/instances/{id}/what-if?happening=signal&signal=paid&payload=5"),
+            vec!["It may go 2 ways", "is done", "fails: as declared"],
+        ),
         (format!("/instances/{id}/fork?seq=1"), vec!["from event 1", "&quot;order&quot;: 7"]),
         ("/instances/key:order:7".to_owned(), vec!["order:7"]),
         ("/waiting".to_owned(), vec![">paid</a>"]),
@@ -67,7 +82,16 @@ async fn every_page_shows_what_there_is(database: Database) {
         ("/inbox".to_owned(), vec!["a menu"]),
         (format!("/inbox/{asked}"), vec!["a menu", "nobody has claimed it", "Cannot be answered"]),
         ("/machines".to_owned(), vec!["shop", "review", "v1"]),
-        ("/machines/shop".to_owned(), vec!["Ship", "awaiting signal", "Signals it checks"]),
+        (
+            "/machines/shop".to_owned(),
+            vec![
+                "Ship",
+                "awaiting signal",
+                "Signals it checks",
+                "class=\"graph\"",
+                "fill=\"#0b5cad\">1</text>",
+            ],
+        ),
         ("/queues".to_owned(), vec!["default", "running", "Pause queue default"]),
         ("/workers".to_owned(), vec!["live", "review"]),
         ("/audit".to_owned(), vec!["instance.start", "anyone on this host"]),
@@ -128,6 +152,7 @@ async fn pages_under_a_prefix_link_to_each_other(database: Database) {
     let site = database.nested("/tools/dormouse").await;
     let browser = site.browser();
     let id = site.order(7).await;
+    assert!(browser.page("").await.contains("Overview"));
     for path in ["", "/instances", "/machines/shop", &format!("/instances/{id}"), "/no/such/page"] {
         let page = browser.get(path).await.text;
         for link in page
@@ -244,4 +269,18 @@ async fn a_namespace_is_chosen_where_anyone_may_come_in(database: Database) {
     // A cookie that somebody bent is no trap.
     browser.cookie = Some(format!("dormouse_namespace={}", "x".repeat(300)));
     assert!(browser.page("/instances").await.contains("order:7"));
+}
+
+async fn a_server_can_do_without_its_dashboard(database: Database) {
+    let site = database.open().await;
+    let router = dormouse_server::Server::new(site.client.clone()).without_dashboard().router();
+    for (path, status) in [("/", 404), ("/instances", 404), ("/assets/dormouse.js", 404), ("/v1/stats", 200)]
+    {
+        let request =
+            axum::http::Request::get(path).header("host", "localhost").header("accept", "text/html");
+        let request = request.body(axum::body::Body::empty()).expect("a request");
+        let Ok(response) = tower::ServiceExt::oneshot(router.clone(), request).await;
+        assert_eq!(response.status(), status, "{path}");
+        assert_ne!(response.headers()["content-type"], "text/html; charset=utf-8", "{path}");
+    }
 }

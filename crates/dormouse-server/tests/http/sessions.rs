@@ -26,6 +26,7 @@ const PAGES: &[(&str, &str, Option<Scope>)] = &[
     ("get", "/instances/bulk?verb=cancel", Some(Scope::Operate)),
     ("post", "/instances/bulk", Some(Scope::Operate)),
     ("get", "/instances/{id}", Some(Scope::Read)),
+    ("get", "/instances/{id}/what-if", Some(Scope::Read)),
     ("get", "/instances/{id}/fork", Some(Scope::Operate)),
     ("post", "/instances/{id}/fork", Some(Scope::Operate)),
     ("post", "/instances/{id}/signal", Some(Scope::Operate)),

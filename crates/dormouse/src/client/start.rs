@@ -10,6 +10,9 @@ use crate::{
     NewSignal, Result, Target, When,
 };
 
+/// A reason may quote what does not fit, and that may be long.
+const REASON_CHARS_MAX: usize = 500;
+
 impl Client {
     /// Starts an instance of a machine. Awaiting it gives the id once the instance is durable.
     ///
@@ -49,6 +52,20 @@ impl Client {
     pub(super) async fn start_one(&self, new: NewInstance) -> Result<InstanceId> {
         let key = new.key.clone();
         one(self.start_many([new]).await?, key)
+    }
+
+    /// Refuses an instance that is malformed, or whose state the registered code could not read: for those that come
+    /// as JSON. What comes in its type fits by itself.
+    pub fn check(&self, new: &NewInstance) -> Result<()> {
+        new.check(&self.limits)?;
+        let code = self.registry.get(&new.machine, new.version).filter(|code| code.version() == new.version);
+        match code.map(|code| code.check(&new.at)) {
+            Some(Err(reason)) => {
+                let told: String = reason.chars().take(REASON_CHARS_MAX).collect();
+                Err(Error::InvalidState(format!("machine {} cannot start like that: {told}", new.machine)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses all if one is malformed.

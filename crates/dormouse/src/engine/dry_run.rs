@@ -1,7 +1,7 @@
 //! The dry run before a deploy: which live instances the registered code could not run.
 
 use crate::store::{Filter, Store};
-use crate::{At, InstanceId, Registry, Result};
+use crate::{DifferenceKind, Instance, InstanceId, Registry, Result, diff};
 
 /// A live instance that the registered code cannot run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,10 +29,10 @@ pub(super) async fn unreadable(
     loop {
         let page = store.list(filter.clone()).await?;
         for instance in page.instances.into_iter().filter(|instance| !instance.status.is_terminal()) {
-            let at = At { step: instance.step.into(), state: instance.state };
-            let step = at.step.to_string();
-            if let Err(reason) = registry.check_readable(&instance.machine, instance.version, at) {
-                let (id, machine, version) = (instance.id, instance.machine, instance.version);
+            let unfit =
+                diff::unfit(registry, &instance).filter(|(kind, _)| *kind != DifferenceKind::WaitChanged);
+            if let Some((_, reason)) = unfit {
+                let Instance { id, machine, version, step, .. } = instance;
                 unreadable.push(Unreadable { id, machine, version, step, reason });
             }
             if unreadable.len() == rows_max {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::machine::{FlowMachine, Step, Task, To};
-use super::parts::{Kind, Part, Place};
+use super::parts::{ActKind, Kind, Part, Place};
 use super::{Flow, FlowState};
 use crate::NAME_BYTES_MAX;
 
@@ -48,7 +48,7 @@ pub(super) fn build<S: FlowState, D: Send + Sync + 'static>(
     flow: Flow<S, D>,
     deps: Arc<D>,
 ) -> Result<FlowMachine<S, D>, Findings> {
-    let Flow { name, version, queue, place, parts } = flow;
+    let Flow { name, version, queue, place, examples, parts } = flow;
     let mut builder = Builder {
         steps: Vec::new(),
         places: BTreeMap::new(),
@@ -82,7 +82,8 @@ pub(super) fn build<S: FlowState, D: Send + Sync + 'static>(
             }
         });
     }
-    Ok(FlowMachine::new(name, version, queue, steps, last - first, warnings, deps))
+    let named = (name, version, queue);
+    Ok(FlowMachine::new(named, (steps, last - first), examples, warnings, deps))
 }
 
 #[derive(Default)]
@@ -194,7 +195,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
                 }
                 self.check_sequence(path, parts);
             }
-            Kind::Act(_) | Kind::Sleep(_) | Kind::Fan(_) | Kind::Dispatch { .. } | Kind::Stop(_) => {}
+            Kind::Act(_) | Kind::Sleep(_) | Kind::Fan(_) | Kind::Dispatch(_) | Kind::Stop(_) => {}
         }
     }
 
@@ -216,12 +217,13 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
                 return self.sequence(&path, Some(&path), parts, end);
             }
             Kind::Act(act) => {
-                let undo = act.undo.filter(|_| saga.is_some());
+                let undo = act.undo.clone().filter(|_| saga.is_some());
                 let undoes = undo.is_some();
                 if let Some(undo) = undo {
                     self.push(&path, UNDO, saga, Task::Undo(undo));
                 }
-                Task::Act { run: act.run, retry: act.retry, limit: act.limit, undoes, next: after }
+                let ActKind { run, retry, limit, gives, .. } = act;
+                Task::Act { run, retry, limit, undoes, gives, next: after }
             }
             Kind::Wait(wait) => Task::Wait { wait, next: after },
             Kind::Sleep(until) => {
@@ -235,7 +237,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
                 Task::Sleep { until, next }
             }
             Kind::Fan(fan) => Task::Fan { fan, next: after },
-            Kind::Dispatch { ask, hear } => Task::Dispatch { ask, hear, next: after },
+            Kind::Dispatch(asking) => Task::Dispatch { asking, next: after },
             Kind::Stop(reason) => Task::Stop(reason),
             Kind::Branch { cases, otherwise } => {
                 let mut ways = Vec::new();

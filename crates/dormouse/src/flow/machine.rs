@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::build::{Finding, UNDO};
-use super::parts::{ActFn, Ask, FanKind, Hear, Test, WaitKind};
+use super::parts::{ActFn, AskKind, FanKind, Gives, Test, WaitKind};
 use super::trail::{self, Failed, Trail};
 use super::{ActResult, Cx, FlowState};
+use crate::check::{Ahead, Foreseen};
+use crate::graph::Graph;
 use crate::{
     Accepts, At, BoxError, Children, Context, DynMachine, Fault, Json, Retry, Running, Spawn, StepError,
     Transition, Wake, When,
@@ -38,6 +40,7 @@ pub(super) enum Task<S, D> {
         retry: Retry,
         limit: Option<Duration>,
         undoes: bool,
+        gives: Vec<Gives<S>>,
         next: To,
     },
     Undo(ActFn<S, D>),
@@ -61,8 +64,7 @@ pub(super) enum Task<S, D> {
         next: To,
     },
     Dispatch {
-        ask: Ask<S>,
-        hear: Hear<S>,
+        asking: AskKind<S>,
         next: To,
     },
     /// The end of a scene: nothing in it will be undone any more.
@@ -100,21 +102,21 @@ pub struct FlowMachine<S, D> {
     queue: String,
     pub(super) steps: Vec<Step<S, D>>,
     pub(super) first: usize,
+    /// States it may start with.
+    pub(super) examples: Vec<Json>,
     warnings: Vec<Finding>,
     deps: Arc<D>,
 }
 
 impl<S, D> FlowMachine<S, D> {
     pub(super) fn new(
-        name: String,
-        version: u32,
-        queue: String,
-        steps: Vec<Step<S, D>>,
-        first: usize,
+        (name, version, queue): (String, u32, String),
+        (steps, first): (Vec<Step<S, D>>, usize),
+        examples: Vec<Json>,
         warnings: Vec<Finding>,
         deps: Arc<D>,
     ) -> Self {
-        Self { name, version, queue, steps, first, warnings, deps }
+        Self { name, version, queue, steps, first, examples, warnings, deps }
     }
 
     /// Its name.
@@ -144,29 +146,30 @@ impl<S, D> FlowMachine<S, D> {
     fn find(&self, path: &str) -> Option<&Step<S, D>> {
         self.steps.iter().find(|step| step.path == path)
     }
+
+    pub(super) fn undo_of(&self, path: &str) -> Option<To> {
+        let is_undo = |step: &Step<S, D>| step.path.strip_suffix(UNDO) == Some(path);
+        self.steps.iter().position(is_undo).map(To::Step)
+    }
 }
 
 /// A run of a step: the state it stands on, and where it may go.
-struct Run<'a, S, D> {
+pub(super) struct Run<'a, S, D> {
     machine: &'a FlowMachine<S, D>,
-    step: &'a Step<S, D>,
-    trail: Trail,
+    pub(super) step: &'a Step<S, D>,
+    pub(super) trail: Trail,
 }
 
 impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
-    async fn go(mut self, state: S, cx: &Context) -> Result<Transition, BoxError> {
+    pub(super) async fn go(mut self, state: S, cx: &Context) -> Result<Transition, BoxError> {
         match &self.step.task {
-            Task::Act { run, limit, undoes, next, .. } => {
+            Task::Act { run, limit, .. } => {
                 let state = timely(*limit, run(state, self.cx(cx))).await?;
-                if *undoes {
-                    self.trail.undo.push(self.step.path.clone());
-                }
-                self.next(*next, state)
+                self.act_done(state)
             }
             Task::Undo(undo) => {
                 let state = undo(state, self.cx(cx)).await?;
-                self.trail.undo.pop();
-                self.undo_next(&state)
+                self.undone(&state)
             }
             Task::Wait { wait, next } => self.wait(wait, *next, state, cx).await,
             Task::Sleep { until, next } => {
@@ -195,12 +198,12 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
                 self.next(*body, state)
             }
             Task::Fan { fan, next } => self.fan(fan, *next, state, cx),
-            Task::Dispatch { ask, .. } if cx.wake().is_none() => {
-                Ok(Transition::Dispatch(ask(&state, self.here(&state)?)?))
-            }
-            Task::Dispatch { hear, next, .. } => {
-                let state = hear(state, cx.clone()).await?;
+            Task::Dispatch { asking, next } if is_answered(cx) => {
+                let state = (asking.hear)(state, cx.clone()).await?;
                 self.next(*next, state)
+            }
+            Task::Dispatch { asking, .. } => {
+                Ok(Transition::Dispatch((asking.ask)(&state, self.here(&state)?)?))
             }
             Task::Settle { scene, next } => {
                 self.trail.undo.retain(|path| !is_within(path, scene));
@@ -210,8 +213,22 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
         }
     }
 
+    /// Goes on after an act, which is from now on there to be undone.
+    pub(super) fn act_done(mut self, state: S) -> Result<Transition, BoxError> {
+        let Task::Act { undoes, next, .. } = &self.step.task else { unreachable!("an act was done") };
+        if *undoes {
+            self.trail.undo.push(self.step.path.clone());
+        }
+        self.next(*next, state)
+    }
+
+    pub(super) fn undone(mut self, state: &S) -> Result<Transition, BoxError> {
+        self.trail.undo.pop();
+        self.undo_next(state)
+    }
+
     async fn wait(
-        mut self,
+        self,
         wait: &WaitKind<S, D>,
         next: To,
         state: S,
@@ -231,12 +248,20 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
             return self.next(next, state);
         }
         if wait.when.as_ref().is_some_and(|holds| !holds(&state)) {
-            self.trail.skipped.push(self.step.path.clone());
-            return self.next(next, state);
+            return self.skip(next, state);
         }
+        self.park(wait, &state)
+    }
+
+    pub(super) fn skip(mut self, next: To, state: S) -> Result<Transition, BoxError> {
+        self.trail.skipped.push(self.step.path.clone());
+        self.next(next, state)
+    }
+
+    pub(super) fn park(self, wait: &WaitKind<S, D>, state: &S) -> Result<Transition, BoxError> {
         let mut names = vec![wait.signal.clone(), self.step.path.clone()];
         names.dedup();
-        Ok(Transition::Await { at: self.here(&state)?, names, timeout: wait.timeout.map(When::In) })
+        Ok(Transition::Await { at: self.here(state)?, names, timeout: wait.timeout.map(When::In) })
     }
 
     fn fan(mut self, fan: &FanKind<S>, next: To, state: S, cx: &Context) -> Result<Transition, BoxError> {
@@ -263,7 +288,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
     }
 
     /// What becomes of a part that failed for good: in a saga, what was done is undone first.
-    fn failed(mut self, error: String, state: &S) -> Result<Transition, BoxError> {
+    pub(super) fn failed(mut self, error: String, state: &S) -> Result<Transition, BoxError> {
         let Some(saga) = &self.step.saga else { return Ok(Transition::Fail { error }) };
         let at = self.step.path.clone();
         self.trail.failed = Some(Failed { at, error, saga: saga.clone() });
@@ -283,7 +308,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
         }
     }
 
-    fn next(self, to: To, state: S) -> Result<Transition, BoxError> {
+    pub(super) fn next(self, to: To, state: S) -> Result<Transition, BoxError> {
         match self.at(to, &state)? {
             Some(at) => Ok(Transition::Next { at }),
             None => Ok(Transition::Done { output: Json::encode("output", &state)? }),
@@ -296,13 +321,18 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
         Ok(Some(At { step, state: trail::write(state, &self.trail)? }))
     }
 
-    fn here(&self, state: &S) -> Result<At, BoxError> {
+    pub(super) fn here(&self, state: &S) -> Result<At, BoxError> {
         Ok(At { step: self.step.path.clone().into(), state: trail::write(state, &self.trail)? })
     }
 
     fn cx(&self, context: &Context) -> Cx<D> {
         Cx { deps: self.machine.deps.clone(), context: context.clone() }
     }
+}
+
+/// Whether the unit that a part dispatched is closed; a part that follows a sleep has just been woken too.
+pub(super) fn is_answered(cx: &Context) -> bool {
+    matches!(cx.wake(), Some(Wake::Unit | Wake::Timeout))
 }
 
 fn is_within(path: &str, scene: &str) -> bool {
@@ -357,6 +387,26 @@ impl<S: FlowState, D: Send + Sync + 'static> DynMachine for FlowMachine<S, D> {
         self.steps.iter().filter_map(of).collect()
     }
 
+    fn graph(&self) -> Option<Graph> {
+        Some(self.graph())
+    }
+
+    fn starts(&self) -> Vec<At> {
+        self.start_places()
+    }
+
+    fn examples(&self, signal: &str) -> Vec<Json> {
+        let of = |step: &Step<S, D>| match &step.task {
+            Task::Wait { wait, .. } if wait.signal == signal => Some(wait.examples()),
+            _ => None,
+        };
+        self.steps.iter().find_map(of).unwrap_or_default()
+    }
+
+    fn foresee(&self, ahead: &Ahead<'_>) -> Option<Vec<Foreseen>> {
+        Some(self.foreseen(ahead))
+    }
+
     fn migrate(&self, from_version: u32, _at: At) -> Result<At, BoxError> {
         Err(format!("flow {} does not migrate from version {from_version}", self.name).into())
     }
@@ -392,7 +442,7 @@ impl<S: FlowState, D: Send + Sync + 'static> DynMachine for FlowMachine<S, D> {
 }
 
 impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
-    fn run(&self, at: &At) -> Result<(Run<'_, S, D>, S), Fault> {
+    pub(super) fn run(&self, at: &At) -> Result<(Run<'_, S, D>, S), Fault> {
         let unknown = || Fault::Unreadable(format!("the flow has no part {:?}", at.step));
         let step = self.find(&at.step).ok_or_else(unknown)?;
         let (state, trail) = trail::read(&at.state).map_err(Fault::Unreadable)?;

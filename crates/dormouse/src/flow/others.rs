@@ -7,9 +7,10 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::parts::{Acting, Ask, FanKind, Hear, Kind, Part, Place};
+use super::parts::{Acting, AskKind, FanKind, Imagine, Imagined, Kind, Part, Place};
 use super::{ActResult, FlowState};
-use crate::{Answers, ChildView, Context, NewInstance, Unit};
+use crate::sample::samples;
+use crate::{Answers, ChildView, Context, NewInstance, Result, Unit, UnitStatus, Verdict};
 
 /// Runs one child for each item, and waits for all of them.
 #[track_caller]
@@ -100,24 +101,54 @@ where
     T: DeserializeOwned + Send + 'static,
 {
     let on_answers = Arc::new(on_answers);
+    let imagine = imagine(on_answers.clone());
     let hear = move |state, cx: Context| -> Acting<S> {
         let on_answers = on_answers.clone();
         Box::pin(async move { on_answers(state, cx.unit::<T>().await?) })
     };
     let ask = move |state: &S, at| unit(state).dispatch(at);
-    Asking { name: name.into(), place: Location::caller(), ask: Arc::new(ask), hear: Arc::new(hear) }
+    let kind = AskKind { ask: Arc::new(ask), hear: Arc::new(hear), imagine };
+    Asking { name: name.into(), place: Location::caller(), kind }
+}
+
+/// Examples of an answer that nobody gave examples of.
+const ANSWERS_MAX: usize = 4;
+
+/// Every item answered alike, for each answer that can be made up; or failed; or too late.
+fn imagine<S: FlowState, T: DeserializeOwned + Send + 'static>(
+    on_answers: Arc<impl Fn(S, Answers<T>) -> ActResult<S> + Send + Sync + 'static>,
+) -> Imagine<S> {
+    type Make<T> = Box<dyn Fn() -> Result<Verdict<T>> + Send + Sync>;
+    Arc::new(move |items| {
+        let mut ends: Vec<(&'static str, UnitStatus, Make<T>)> = Vec::new();
+        for example in samples::<T>(ANSWERS_MAX) {
+            let make = move || example.decode("output").map(Verdict::Completed);
+            ends.push(("is answered", UnitStatus::Completed, Box::new(make)));
+        }
+        let failed = || Ok(Verdict::Failed("as imagined".to_owned()));
+        ends.push(("is answered with failures", UnitStatus::Failed, Box::new(failed)));
+        ends.push(("is not answered in time", UnitStatus::TimedOut, Box::new(|| Ok(Verdict::TimedOut))));
+        let hear = |(what, status, make): (&'static str, UnitStatus, Make<T>)| {
+            let on_answers = on_answers.clone();
+            let hear = move |state| {
+                let verdicts = (0..items).map(|_| make()).collect::<Result<_>>()?;
+                on_answers(state, Answers { status, verdicts })
+            };
+            (what, Box::new(hear) as Imagined<S>)
+        };
+        ends.into_iter().map(hear).collect()
+    })
 }
 
 /// See [`dispatch`].
 pub struct Asking<S> {
     name: String,
     place: Place,
-    ask: Ask<S>,
-    hear: Hear<S>,
+    kind: AskKind<S>,
 }
 
 impl<S, D> From<Asking<S>> for Part<S, D> {
-    fn from(Asking { name, place, ask, hear }: Asking<S>) -> Self {
-        Self { name, place, kind: Kind::Dispatch { ask, hear } }
+    fn from(Asking { name, place, kind }: Asking<S>) -> Self {
+        Self { name, place, kind: Kind::Dispatch(kind) }
     }
 }

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{ActResult, Cx};
@@ -22,6 +23,11 @@ pub(super) type Receive<S> = Arc<dyn Fn(S, &Json) -> ActResult<S> + Send + Sync>
 pub(super) type Spawning<S> = Arc<dyn Fn(&S, &Context) -> Vec<NewInstance> + Send + Sync>;
 pub(super) type Ask<S> = Arc<dyn Fn(&S, At) -> crate::Result<Dispatch> + Send + Sync>;
 pub(super) type Hear<S> = Arc<dyn Fn(S, Context) -> Acting<S> + Send + Sync>;
+/// What stands for an act, or for its timeout, when it is only thought of.
+pub(super) type Gives<S> = Arc<dyn Fn(S) -> S + Send + Sync>;
+/// What may be heard of a unit of so many items: in words, and what becomes of the state.
+pub(super) type Imagine<S> = Arc<dyn Fn(usize) -> Vec<(&'static str, Imagined<S>)> + Send + Sync>;
+pub(super) type Imagined<S> = Box<dyn Fn(S) -> ActResult<S> + Send + Sync>;
 pub(super) type Join<S> = Arc<dyn Fn(S, &[ChildView]) -> ActResult<S> + Send + Sync>;
 
 /// One part of a flow.
@@ -39,7 +45,7 @@ pub(super) enum Kind<S, D> {
     Branch { cases: Vec<CaseOf<S, D>>, otherwise: Option<Vec<Part<S, D>>> },
     Repeat { goes_on: Test<S>, rounds_max: Option<u32>, parts: Vec<Part<S, D>> },
     Fan(FanKind<S>),
-    Dispatch { ask: Ask<S>, hear: Hear<S> },
+    Dispatch(AskKind<S>),
     Stop(Arc<dyn Fn(&S) -> String + Send + Sync>),
 }
 
@@ -48,6 +54,7 @@ pub(super) struct ActKind<S, D> {
     pub(super) retry: Retry,
     pub(super) limit: Option<Duration>,
     pub(super) undo: Option<ActFn<S, D>>,
+    pub(super) gives: Vec<Gives<S>>,
 }
 
 pub(super) struct WaitKind<S, D> {
@@ -57,7 +64,22 @@ pub(super) struct WaitKind<S, D> {
     pub(super) when: Option<Test<S>>,
     pub(super) timeout: Option<Duration>,
     pub(super) on_timeout: Option<ActFn<S, D>>,
+    pub(super) timeout_gives: Vec<Gives<S>>,
     pub(super) sender: Option<String>,
+    pub(super) payloads: Vec<Json>,
+}
+
+impl<S, D> WaitKind<S, D> {
+    /// Payloads it may be sent: those that were given, or made up.
+    pub(super) fn examples(&self) -> Vec<Json> {
+        if self.payloads.is_empty() { (self.accepts.examples)() } else { self.payloads.clone() }
+    }
+}
+
+pub(super) struct AskKind<S> {
+    pub(super) ask: Ask<S>,
+    pub(super) hear: Hear<S>,
+    pub(super) imagine: Imagine<S>,
 }
 
 pub(super) struct CaseOf<S, D> {
@@ -130,7 +152,7 @@ where
     F: Fn(S, Cx<D>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = ActResult<S>> + Send + 'static,
 {
-    let kind = ActKind { run: boxed(run), retry: Retry::never(), limit: None, undo: None };
+    let kind = ActKind { run: boxed(run), retry: Retry::never(), limit: None, undo: None, gives: Vec::new() };
     Act { name: name_of::<F>(), place: Location::caller(), kind }
 }
 
@@ -172,6 +194,14 @@ impl<S, D> Act<S, D> {
         self.kind.undo = Some(boxed(undo));
         self
     }
+
+    /// A state that it may give, for `dormouse check` and what-if, which do not run it. Say so once for each; where none
+    /// is told, any state counts as possible after it.
+    #[must_use]
+    pub fn gives(mut self, gives: impl Fn(S) -> S + Send + Sync + 'static) -> Self {
+        self.kind.gives.push(Arc::new(gives));
+        self
+    }
 }
 
 impl<S, D> From<Act<S, D>> for Part<S, D> {
@@ -194,7 +224,9 @@ pub fn signal<S, D, T: DeserializeOwned + 'static>(
         when: None,
         timeout: None,
         on_timeout: None,
+        timeout_gives: Vec::new(),
         sender: None,
+        payloads: Vec::new(),
     };
     Wait { name: signal.name().to_owned(), place: Location::caller(), kind }
 }
@@ -229,6 +261,20 @@ impl<S, D> Wait<S, D> {
         Fut: Future<Output = ActResult<S>> + Send + 'static,
     {
         self.kind.on_timeout = Some(boxed(run));
+        self
+    }
+
+    /// A state that [`Wait::on_timeout`] may give: see [`Act::gives`].
+    #[must_use]
+    pub fn timeout_gives(mut self, gives: impl Fn(S) -> S + Send + Sync + 'static) -> Self {
+        self.kind.timeout_gives.push(Arc::new(gives));
+        self
+    }
+
+    /// An example of what it carries, for `dormouse check`. Without any, examples are made up from its type.
+    #[must_use]
+    pub fn such_as(mut self, payload: &impl Serialize) -> Self {
+        self.kind.payloads.extend(Json::encode("signal payload", payload));
         self
     }
 

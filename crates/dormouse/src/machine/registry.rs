@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::DynMachine;
 use crate::limits::check_name;
 use crate::store::Definition;
-use crate::{Accepts, At, Error, History, Json, NewInstance, NewSignal, Result};
+use crate::{Accepts, Error, History, Json, NewInstance, NewSignal, Result};
 
 /// The machines registered with an engine, by name and version.
 #[derive(Clone, Default)]
@@ -117,19 +117,6 @@ impl Registry {
             machine: machine.to_owned(),
             reason,
         })
-    }
-
-    /// Says why an instance at this place could not run here, as a dry run.
-    pub(crate) fn check_readable(&self, machine: &str, version: u32, at: At) -> Result<(), String> {
-        let definition = self
-            .get(machine, version)
-            .ok_or_else(|| format!("no registered code runs machine {machine} version {version}"))?;
-        let at = if definition.version() == version {
-            at
-        } else {
-            definition.migrate(version, at).map_err(|error| format!("its migration fails: {error}"))?
-        };
-        definition.check(&at)
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::steps::{decode_at, steps_of};
 use super::{DynMachine, Fault, Machine, Running, StepError};
+use crate::graph::Graph;
 use crate::{Accepts, At, BoxError, Context, Error, History, Result, Takes};
 
 pub(crate) struct Typed<M> {
@@ -16,6 +17,12 @@ impl<M: Machine> Typed<M> {
     pub(crate) fn new(machine: M) -> Result<Self> {
         let steps = steps_of::<M::State>()
             .map_err(|reason| Error::InvalidMachine { machine: M::NAME.to_owned(), reason })?;
+        if let Some(graph) = M::graph() {
+            let steps: Vec<String> = steps.iter().map(ToString::to_string).collect();
+            graph
+                .check(&steps)
+                .map_err(|reason| Error::InvalidMachine { machine: M::NAME.to_owned(), reason })?;
+        }
         Ok(Self { machine, steps })
     }
 }
@@ -51,6 +58,10 @@ impl<M: Machine> DynMachine for Typed<M> {
 
     fn takes(&self) -> Vec<Takes> {
         M::takes()
+    }
+
+    fn graph(&self) -> Option<Graph> {
+        M::graph().map(Graph::with_ends)
     }
 
     fn step_timeout(&self) -> Option<Duration> {

@@ -1,5 +1,6 @@
 //! Flows on every store.
 
+mod ahead;
 mod parts;
 mod shop;
 mod signals;

@@ -19,6 +19,7 @@ suite![
     children_are_spawned_a_few_at_a_time_and_joined,
     another_flow_is_called_and_its_failure_is_the_calls,
     the_outside_is_asked_and_its_answers_are_taken_into_the_state,
+    the_outside_is_asked_after_a_sleep_too,
     a_sleep_may_be_the_last_part,
     an_act_is_tried_as_often_as_it_says_and_no_longer_than_it_may,
     a_saga_undoes_what_was_done_in_reverse_order,
@@ -130,6 +131,24 @@ async fn the_outside_is_asked_and_its_answers_are_taken_into_the_state(kit: Kit)
         (order.approved_by, order.done),
         (["Ada", "Bob"].map(str::to_owned).into(), vec!["ship".to_owned()])
     );
+    shop.engine.shutdown().await;
+}
+
+async fn the_outside_is_asked_after_a_sleep_too(kit: Kit) {
+    let ask = |order: &Order| Unit::one(order.total).timeout(HOUR);
+    let hear = |mut order: Order, answers: Answers<String>| {
+        order.approved_by = vec![answers.one()?];
+        Ok(order)
+    };
+    let rest = sleep("rest", |_: &Order| HOUR);
+    let shop = Shop::open(&kit, Flow::new("f").then(rest).then(dispatch("review", ask, hear))).await;
+    let id = shop.start(2).await;
+    kit.until(id, Status::Scheduled).await;
+    kit.advance(HOUR);
+    kit.until(id, Status::AwaitingCompletion).await;
+    let open = shop.client().interactions(InteractionFilter::default()).await.expect("a read");
+    shop.client().complete(open[0].id, &"Ada").await.expect("it is open");
+    assert_eq!(shop.outcome(id).await.approved_by, ["Ada"]);
     shop.engine.shutdown().await;
 }
 

@@ -1,0 +1,158 @@
+//! What a machine may do: its graph, and what an instance would do if something happened to it.
+
+use dormouse::graph::{Edge, Graph, Node};
+use dormouse::{Foresight, Happening, Json, Look, NewSignal, Status};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::problem::{Cause, Problem};
+use crate::route::{Answer, Call};
+use crate::view::StatusWord;
+
+/// Of which version.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GraphQuery {
+    /// The newest that this server knows, unless set.
+    version: Option<u32>,
+}
+
+/// The steps of a machine and the ways between them.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Graph")]
+pub(super) struct GraphView {
+    machine: String,
+    version: u32,
+    /// The steps, the first one first.
+    nodes: Vec<NodeView>,
+    edges: Vec<EdgeView>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Node")]
+struct NodeView {
+    step: String,
+    /// What it does: `act`, `signal`, `sleep`, `branch`, `repeat`, `children`, `dispatch`, `undo`, `fail` or `end`.
+    #[schemars(with = "String")]
+    kind: dormouse::graph::NodeKind,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Edge")]
+struct EdgeView {
+    from: String,
+    to: String,
+    /// When it is taken, in a few words; absent where it is the only way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    when: Option<String>,
+    /// Who makes that happen, where it is noted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
+}
+
+pub(super) async fn graph(call: Call<GraphQuery>) -> Result<Answer<GraphView>, Problem> {
+    let name = call.path("machine");
+    let registered = call.client.registry().machines().filter(|code| code.name() == name);
+    let wanted = registered
+        .filter(|code| call.query.version.is_none_or(|version| code.version() == version))
+        .max_by_key(|code| code.version());
+    let Some((code, Graph { nodes, edges })) = wanted.and_then(|code| Some((code, code.graph()?))) else {
+        let told =
+            "no code here tells of a graph of this machine and version: ask a program that registers it";
+        return Err(Problem::new(Cause::NotFound, told));
+    };
+    let node = |Node { step, kind }| NodeView { step, kind };
+    let edge = |Edge { from, to, on, by }| EdgeView { from, to, when: on.label().map(str::to_owned), by };
+    Answer::ok(GraphView {
+        machine: name.to_owned(),
+        version: code.version(),
+        nodes: nodes.into_iter().map(node).collect(),
+        edges: edges.into_iter().map(edge).collect(),
+    })
+}
+
+/// What might happen.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WhatIfQuery {
+    happening: HappeningWord,
+    /// The signal's name, if a signal comes.
+    signal: Option<String>,
+    /// Its payload, in JSON.
+    payload: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "Happening")]
+enum HappeningWord {
+    /// A signal comes.
+    Signal,
+    /// The deadline of what it waits for passes.
+    Deadline,
+    /// The moment comes that it sleeps until.
+    Clock,
+    /// Its children end.
+    Children,
+    /// The outside answers.
+    Answers,
+}
+
+impl TryFrom<WhatIfQuery> for Happening {
+    type Error = Problem;
+
+    fn try_from(WhatIfQuery { happening, signal, payload }: WhatIfQuery) -> Result<Self, Problem> {
+        Ok(match (happening, signal, payload) {
+            (HappeningWord::Signal, Some(signal), None) => Self::Signal(NewSignal::new(signal, Json::null())),
+            (HappeningWord::Signal, Some(signal), Some(payload)) => {
+                Self::Signal(NewSignal::new(signal, Json::parse("signal payload", payload)?))
+            }
+            (HappeningWord::Signal, None, _) => {
+                return Err(Problem::invalid("`signal` is missing: its name"));
+            }
+            (_, Some(_), _) | (_, _, Some(_)) => {
+                return Err(Problem::invalid("`signal` and `payload` go with `happening=signal`"));
+            }
+            (HappeningWord::Deadline, ..) => Self::Deadline,
+            (HappeningWord::Clock, ..) => Self::Clock,
+            (HappeningWord::Children, ..) => Self::Children,
+            (HappeningWord::Answers, ..) => Self::Answers,
+        })
+    }
+}
+
+/// What an instance would do.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Foresight")]
+pub(super) struct ForesightView {
+    /// Each way it may go, up to where it rests or ends.
+    ways: Vec<Vec<LookView>>,
+    /// Whether these are all of them.
+    is_complete: bool,
+}
+
+/// A step that it would take.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Look")]
+struct LookView {
+    step: String,
+    /// What it does, in a few words.
+    what: String,
+    /// The status after it.
+    #[schemars(with = "StatusWord")]
+    status: Status,
+    /// Where it is then.
+    to: String,
+    /// The state after it, or the output; absent where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<serde_json::Value>")]
+    state: Option<Json>,
+}
+
+pub(super) async fn what_if(call: Call<WhatIfQuery>) -> Result<Answer<ForesightView>, Problem> {
+    let target = call.target()?;
+    let Foresight { ways, is_complete } = call.client.what_if(target, call.query.try_into()?).await?;
+    let look = |Look { step, what, status, to, state }| LookView { step, what, status, to, state };
+    let ways = ways.into_iter().map(|way| way.into_iter().map(look).collect()).collect();
+    Answer::ok(ForesightView { ways, is_complete })
+}

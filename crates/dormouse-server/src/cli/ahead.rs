@@ -1,0 +1,205 @@
+//! Looking ahead: a machine's graph, what is wrong with it, what a deploy would break, what an instance would do.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use dormouse::check::{self, Report};
+use dormouse::jiff::Timestamp;
+use dormouse::store::sqlite::SqliteStore;
+use dormouse::{Client, Difference, DynMachine, Engine, SystemClock};
+use serde_json::{Value, json};
+
+use super::conn::{Conn, with_query};
+use super::output::{Output, inert, items, line, short, table, text};
+use super::{Failure, Globals, Machines, instance_path, json_argument};
+
+/// What exploring or comparing found is told with this code, for scripts.
+const FOUND: u8 = 7;
+
+/// Which machine.
+#[derive(Debug, clap::Args)]
+pub struct Check {
+    /// Only this machine; without it, every one that this program registers
+    machine: Option<String>,
+}
+
+/// Explores machines; it needs no database.
+pub(super) fn check(output: Output, args: &Check, machines: &Machines) -> Result<ExitCode, Failure> {
+    let client = known(machines)?;
+    let codes = wanted(&client, args.machine.as_deref(), "check")?;
+    let explore = |code: &Arc<dyn DynMachine>| {
+        output.progress(&format!("exploring {} version {} …", code.name(), code.version()));
+        let started = Timestamp::now();
+        let report = check::machine(&**code, client.registry());
+        output.progress_is_over();
+        (report, Timestamp::now().duration_since(started).unsigned_abs())
+    };
+    let reports: Vec<_> = codes.iter().map(explore).collect();
+    let told = json!({ "reports": reports.iter().map(|(report, _)| report).collect::<Vec<_>>() });
+    output.show(&told, |_| {
+        for (report, took) in &reports {
+            line(&format!("{}\n", printable(&report.to_string())));
+            line(&format!("  explored in {took:.1?}\n"));
+        }
+    });
+    let is_clean = reports.iter().all(|(report, _): &(Report, _)| report.is_clean());
+    Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+}
+
+/// Text of several lines, each inert.
+fn printable(text: &str) -> String {
+    text.lines().map(inert).collect::<Vec<_>>().join("\n")
+}
+
+/// How to draw.
+#[derive(Debug, clap::Args)]
+pub struct GraphArgs {
+    /// The machine
+    machine: String,
+    /// As what
+    #[arg(long = "as", value_enum, default_value = "mermaid", value_name = "FORM")]
+    form: Form,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// For pages that draw Mermaid.
+    Mermaid,
+    /// For Graphviz.
+    Dot,
+    /// A picture.
+    Svg,
+    /// Steps and ways.
+    Json,
+}
+
+/// Prints a machine's graph; it needs no database.
+pub(super) fn graph(output: Output, args: &GraphArgs, machines: &Machines) -> Result<ExitCode, Failure> {
+    let client = known(machines)?;
+    let codes = wanted(&client, Some(&args.machine), "graph")?;
+    let newest = codes.iter().max_by_key(|code| code.version());
+    let Some(graph) = newest.and_then(|code| code.graph()) else {
+        let told = format!("{} declares no graph: tell it in `Machine::graph`", args.machine);
+        return Err(Failure::new(3, told));
+    };
+    let form = if output.json { Form::Json } else { args.form };
+    line(
+        match form {
+            Form::Mermaid => graph.mermaid(),
+            Form::Dot => graph.dot(),
+            Form::Svg => graph.svg(),
+            Form::Json => serde_json::to_string(&graph)?,
+        }
+        .trim_end(),
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The machines of this program, on a database that nobody sees.
+fn known(machines: &Machines) -> Result<Client, Failure> {
+    let nowhere = SqliteStore::in_memory(Arc::new(SystemClock))?;
+    Ok(machines(Engine::on(Arc::new(nowhere))).client())
+}
+
+fn wanted(client: &Client, name: Option<&str>, verb: &str) -> Result<Vec<Arc<dyn DynMachine>>, Failure> {
+    let is_wanted = |code: &&Arc<dyn DynMachine>| name.is_none_or(|name| code.name() == name);
+    let mut codes: Vec<_> = client.registry().machines().filter(is_wanted).cloned().collect();
+    codes.sort_by_key(|code| (code.name().to_owned(), code.version()));
+    match (codes.is_empty(), name) {
+        (false, _) => Ok(codes),
+        (true, Some(name)) => Err(Failure::new(3, format!("this program registers no machine {name:?}"))),
+        (true, None) => Err(Failure::usage(format!(
+            "this program registers no machines: run `{verb}` with one that does (`dormouse_server::main`)"
+        ))),
+    }
+}
+
+/// Compares this program's machines with the live rows.
+pub(super) async fn diff(
+    globals: &Globals,
+    output: Output,
+    machines: &Machines,
+) -> Result<ExitCode, Failure> {
+    let client = machines(Engine::on(globals.open().await?)).client();
+    let diff = client.diff(|live| output.progress(&format!("{live} live instances …"))).await?;
+    output.progress_is_over();
+    output.show(&serde_json::to_value(&diff)?, |_| {
+        let row = |found: &Difference| {
+            let examples: Vec<_> = found.examples.iter().map(ToString::to_string).collect();
+            vec![
+                found.kind.as_str().to_owned(),
+                inert(&found.machine),
+                found.version.to_string(),
+                inert(&found.step),
+                found.count.to_string(),
+                examples.join(", "),
+                short(&inert(&found.reason), 120),
+            ]
+        };
+        let rows: Vec<_> = diff.differences.iter().map(row).collect();
+        let none = format!("this code fits all {} live instances", diff.live);
+        table(&["WHAT", "MACHINE", "VERSION", "STEP", "COUNT", "SUCH AS", "WHY"], &rows, &none);
+    });
+    Ok(if diff.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+}
+
+/// What might happen.
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("happening").required(true)))]
+pub struct WhatIf {
+    /// The instance
+    instance: String,
+    /// A signal of this name comes
+    #[arg(long, value_name = "NAME", group = "happening")]
+    signal: Option<String>,
+    /// With this payload: JSON, @file, or - for what is piped in
+    #[arg(long, value_name = "JSON", requires = "signal")]
+    payload: Option<String>,
+    /// The deadline of what it waits for passes
+    #[arg(long, group = "happening")]
+    deadline: bool,
+    /// The moment comes that it sleeps until
+    #[arg(long, group = "happening")]
+    clock: bool,
+    /// Its children end
+    #[arg(long, group = "happening")]
+    children: bool,
+    /// The outside answers
+    #[arg(long, group = "happening")]
+    answers: bool,
+}
+
+pub(super) async fn what_if(conn: &Conn, output: Output, args: WhatIf) -> Result<(), Failure> {
+    let payload = args.payload.as_deref().map(|text| json_argument("--payload", text)).transpose()?;
+    let happening = match &args {
+        WhatIf { signal: Some(_), .. } => "signal",
+        WhatIf { deadline: true, .. } => "deadline",
+        WhatIf { clock: true, .. } => "clock",
+        WhatIf { children: true, .. } => "children",
+        _ => "answers",
+    };
+    let query = [
+        ("happening", Some(happening.to_owned())),
+        ("signal", args.signal),
+        ("payload", payload.map(|payload| payload.to_string())),
+    ];
+    let path = with_query(&format!("{}/what-if", instance_path(&args.instance)), &query);
+    output.show(&conn.get(&path).await?, |foresight| {
+        for (index, way) in items(foresight, "ways").enumerate() {
+            line(&format!("way {}", index + 1));
+            way.as_array().into_iter().flatten().for_each(print_look);
+        }
+        if foresight["is_complete"] != true {
+            line("and there are more ways than these");
+        }
+    });
+    Ok(())
+}
+
+fn print_look(look: &Value) {
+    line(&format!("  {}: {}", text(look, "step"), text(look, "what")));
+    let state = text(look, "state");
+    if !state.is_empty() {
+        line(&format!("    {} at {}: {}", text(look, "status"), text(look, "to"), inert(&state)));
+    }
+}

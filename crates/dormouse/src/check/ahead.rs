@@ -1,0 +1,145 @@
+//! What a step may do, told without doing it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use crate::context::Own;
+use crate::graph::{DONE, Edge, FAILED, Graph, On};
+use crate::{
+    At, Children, Context, Dispatch, InboxSignal, InstanceId, Json, OnFailure, Shape, Spawn, Transition,
+    Wake, When,
+};
+
+/// A step that is about to run, in thought.
+#[derive(Debug)]
+pub struct Ahead<'a> {
+    /// Where it is.
+    pub at: &'a At,
+    /// What it would be handed.
+    pub cx: &'a Context,
+    /// Whether the state is one that it could really have: after an act that does not tell what it gives, it is not,
+    /// and every way counts as possible.
+    pub is_known: bool,
+}
+
+/// One thing that a step may do.
+#[derive(Clone, Debug)]
+pub struct Foreseen {
+    /// In a few words.
+    pub what: String,
+    /// What it would return.
+    pub transition: Transition,
+    /// Whether the state is still known.
+    pub is_known: bool,
+}
+
+impl Foreseen {
+    pub(crate) fn new(what: impl Into<String>, transition: Transition, is_known: bool) -> Self {
+        Self { what: what.into(), transition, is_known }
+    }
+}
+
+/// What an instance would hand to a step, without a database behind it.
+pub(crate) fn context(
+    id: InstanceId,
+    key: Option<String>,
+    wake: Option<Wake>,
+    awaits: Vec<String>,
+    inbox: Vec<InboxSignal>,
+) -> Context {
+    Context {
+        id,
+        namespace: crate::DEFAULT_NAMESPACE.to_owned(),
+        key,
+        attempt: 0,
+        seq: 1,
+        wake,
+        awaits,
+        inbox,
+        children: Vec::new(),
+        takes: Arc::default(),
+        now: Timestamp::UNIX_EPOCH,
+        cancel: CancellationToken::new(),
+        own: Arc::new(Own::nowhere()),
+    }
+}
+
+/// What a machine's declared graph says of a step. States are not told, so they are empty.
+pub(crate) fn by_graph(graph: &Graph, step: &str) -> Vec<Foreseen> {
+    let ways: Vec<&Edge> = graph.edges.iter().filter(|edge| edge.from == step).collect();
+    let at = |to: &str| At { step: to.to_owned().into(), state: Json::null() };
+    let has_deadline = |to: &str| ways.iter().any(|way| way.to == to && way.on == On::Timeout);
+    let timeout = |to: &str| has_deadline(to).then_some(When::In(std::time::Duration::ZERO));
+    let mut waits: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut foreseen = Vec::new();
+    for Edge { to, on, .. } in &ways {
+        let transition = match on {
+            // The signals that lead to one step are one wait.
+            On::Signal(name) => {
+                waits.entry(to).or_default().push(name.clone());
+                continue;
+            }
+            // It is told with what it is the deadline of.
+            On::Timeout => continue,
+            On::Later => Transition::Sleep { at: at(to), until: When::In(std::time::Duration::ZERO) },
+            On::Children => Transition::Spawn(Spawn {
+                at: at(to),
+                children: Vec::new(),
+                timeout: timeout(to),
+                quorum: None,
+                on_cancel: Children::Cancel,
+            }),
+            On::Answers => Transition::Dispatch(Dispatch {
+                at: at(to),
+                shape: Shape::One,
+                asks: Vec::new(),
+                items: 0,
+                transport: String::new(),
+                timeout: timeout(to),
+                item_timeout: None,
+                in_flight: None,
+                on_failure: OnFailure::Report,
+                quorum: None,
+                outputs_max: 0,
+            }),
+            _ if to == DONE => Transition::Done { output: Json::null() },
+            _ if to == FAILED => Transition::Fail { error: "as declared".to_owned() },
+            _ => Transition::Next { at: at(to) },
+        };
+        let what = match on.label() {
+            Some(label) if matches!(on, On::Case(_)) => format!("goes on to {to} ({label})"),
+            _ => told(&transition),
+        };
+        foreseen.push(Foreseen::new(what, transition, true));
+    }
+    for (to, names) in waits {
+        let transition = Transition::Await { at: at(to), names, timeout: timeout(to) };
+        foreseen.push(Foreseen::new(told(&transition), transition, true));
+    }
+    foreseen
+}
+
+/// An outcome in a few words.
+pub(crate) fn told(transition: &Transition) -> String {
+    match transition {
+        Transition::Next { at } => format!("goes on to {}", at.step),
+        Transition::Replay { .. } => "runs again".to_owned(),
+        Transition::Sleep { at, .. } => format!("sleeps, then goes on to {}", at.step),
+        Transition::Await { names, timeout, .. } => {
+            let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+            let deadline = if timeout.is_some() { ", with a deadline" } else { "" };
+            format!("waits for {}{deadline}", names.join(" or "))
+        }
+        Transition::Spawn(Spawn { children, .. }) if children.is_empty() => "waits for children".to_owned(),
+        Transition::Spawn(Spawn { children, .. }) if children.len() == 1 => {
+            format!("waits for a child of {}", children[0].machine)
+        }
+        Transition::Spawn(Spawn { children, .. }) => format!("waits for {} children", children.len()),
+        Transition::Dispatch(_) => "waits for answers from outside".to_owned(),
+        Transition::Done { .. } => "is done".to_owned(),
+        Transition::Fail { error } => format!("fails: {error}"),
+    }
+}

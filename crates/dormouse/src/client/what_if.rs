@@ -1,0 +1,187 @@
+//! What if: what an instance would do if something happened to it now. Nothing is run, and nothing is changed.
+
+use serde::{Deserialize, Serialize};
+
+use super::Client;
+use crate::check::{Event, Moment, Phase, Unthinkable};
+use crate::{At, DynMachine, Error, Instance, Json, NewSignal, Result, Status, Target};
+
+/// Steps that are followed after each other.
+const DEPTH_MAX: usize = 32;
+/// Ways that are told apart.
+const WAYS_MAX: usize = 50;
+
+/// What might happen to an instance.
+#[derive(Clone, Debug)]
+pub enum Happening {
+    /// A signal comes.
+    Signal(NewSignal),
+    /// The deadline of what it waits for passes.
+    Deadline,
+    /// The moment comes that it sleeps until.
+    Clock,
+    /// Its children end.
+    Children,
+    /// The outside answers.
+    Answers,
+}
+
+/// What an instance would do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Foresight {
+    /// Each way it may go, up to where it rests or ends.
+    pub ways: Vec<Vec<Look>>,
+    /// Whether these are all of them.
+    pub is_complete: bool,
+}
+
+/// A step that an instance would take, and how it would be after it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Look {
+    /// The step that runs.
+    pub step: String,
+    /// What it does, in a few words.
+    pub what: String,
+    /// The status after it.
+    pub status: Status,
+    /// Where it is then.
+    pub to: String,
+    /// The state after it, or the output; `None` where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<Json>,
+}
+
+impl Client {
+    /// What an instance would do if something happened to it now. Conditions and receivers of a flow are asked, acts are
+    /// not run: what they say they give stands for them. Of a machine, what its graph says is told.
+    pub async fn what_if(&self, target: impl Into<Target>, happening: Happening) -> Result<Foresight> {
+        let target = target.into();
+        let instance = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
+        if instance.status.is_terminal() {
+            let Instance { id, status, .. } = instance;
+            return Err(Error::WrongStatus {
+                id,
+                status,
+                reason: "it has ended, so nothing happens to it any more",
+            });
+        }
+        let (name, version) = (&instance.machine, instance.version);
+        let unknown = || Error::Untold { machine: name.clone(), version };
+        let code = self.registry.get(name, version).ok_or_else(unknown)?;
+        if let Happening::Signal(signal) = &happening {
+            signal.check(&self.limits)?;
+            self.registry.check_payload(name, version, &signal.name, &signal.payload)?;
+        }
+        let at = At { step: instance.step.clone().into(), state: instance.state.clone() };
+        let at = match code.version() == version {
+            true => at,
+            false => code.migrate(version, at).map_err(|error| Error::InvalidState(error.to_string()))?,
+        };
+        let inbox = self.store.inbox(instance.id).await?;
+        let mut inbox: Vec<_> =
+            inbox.into_iter().map(|signal| (signal.name, signal.payload.as_str().to_owned())).collect();
+        inbox.sort_by(|a, b| a.0.cmp(&b.0));
+        let moment = Moment { phase: phase(&instance), inbox, ..Moment::start(&at) };
+        let event = match happening {
+            Happening::Signal(NewSignal { name, payload, .. }) => Event::Signal { name, payload },
+            Happening::Deadline => Event::Deadline,
+            Happening::Clock => Event::Clock,
+            Happening::Children => Event::Children,
+            Happening::Answers => Event::Unit,
+        };
+        let Some(after) = moment.when(&event) else {
+            let Instance { id, status, .. } = instance;
+            return Err(Error::WrongStatus { id, status, reason: "that cannot happen to it as it is" });
+        };
+        let mut ahead = Way { code: &**code, instance: &instance, ways: Vec::new(), is_complete: true };
+        ahead.follow(after, Vec::new());
+        Ok(Foresight { ways: ahead.ways, is_complete: ahead.is_complete })
+    }
+}
+
+fn phase(instance: &Instance) -> Phase {
+    let has_deadline = instance.wake_at.is_some();
+    match instance.status {
+        Status::AwaitingSignal => Phase::Waiting { names: instance.awaits.clone(), has_deadline },
+        Status::AwaitingChildren => Phase::Children { children: Vec::new(), has_deadline },
+        Status::AwaitingCompletion => Phase::Unit { has_deadline },
+        Status::Scheduled => Phase::Sleeping,
+        _ => Phase::Ready { wake: instance.wake, awaits: instance.awaits.clone() },
+    }
+}
+
+/// The ways ahead of an instance.
+struct Way<'a> {
+    code: &'a dyn DynMachine,
+    instance: &'a Instance,
+    ways: Vec<Vec<Look>>,
+    is_complete: bool,
+}
+
+impl Way<'_> {
+    fn follow(&mut self, moment: Moment, way: Vec<Look>) {
+        if !matches!(moment.phase, Phase::Ready { .. }) {
+            return self.rest(&moment, way);
+        }
+        if way.len() == DEPTH_MAX || self.ways.len() == WAYS_MAX {
+            self.is_complete = false;
+            return self.keep(way);
+        }
+        let nexts = match moment.run(self.code, self.instance.id, self.instance.key.as_deref()) {
+            Ok(nexts) => nexts,
+            Err(untold) => {
+                let what = match untold {
+                    Unthinkable::Untold => "runs, and what it does is not declared".to_owned(),
+                    Unthinkable::Panicked => "panics".to_owned(),
+                    Unthinkable::Unrepeatable { first, second } => format!("either {first}, or {second}"),
+                };
+                let step = moment.step.clone();
+                let look = Look { to: step.clone(), step, what, status: Status::Executing, state: None };
+                return self.keep([way, vec![look]].concat());
+            }
+        };
+        for next in nexts {
+            let look = Look {
+                step: moment.step.clone(),
+                what: next.what,
+                status: status(&next.moment),
+                to: next.moment.step.clone(),
+                state: state(&next.moment),
+            };
+            self.follow(next.moment, [&way[..], &[look]].concat());
+        }
+    }
+
+    /// An instance that does not run.
+    fn rest(&mut self, moment: &Moment, way: Vec<Look>) {
+        if !way.is_empty() {
+            return self.keep(way);
+        }
+        let step = moment.step.clone();
+        let what = "keeps it in the inbox, and goes on waiting".to_owned();
+        let look = Look { to: step.clone(), step, what, status: status(moment), state: state(moment) };
+        self.keep(vec![look]);
+    }
+
+    fn keep(&mut self, way: Vec<Look>) {
+        if self.ways.len() < WAYS_MAX {
+            self.ways.push(way);
+        }
+    }
+}
+
+fn status(moment: &Moment) -> Status {
+    match moment.phase {
+        Phase::Ready { .. } => Status::Runnable,
+        Phase::Waiting { .. } => Status::AwaitingSignal,
+        Phase::Sleeping => Status::Scheduled,
+        Phase::Children { .. } => Status::AwaitingChildren,
+        Phase::Unit { .. } => Status::AwaitingCompletion,
+        Phase::Done => Status::Done,
+        Phase::Failed(_) => Status::Failed,
+    }
+}
+
+fn state(moment: &Moment) -> Option<Json> {
+    (moment.is_known && moment.state != "null").then(|| Json::trusted(moment.state.as_str()))
+}

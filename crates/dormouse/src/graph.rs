@@ -1,0 +1,289 @@
+//! Graphs: the steps of a machine and the ways between them, as data, as text for those who draw, and drawn.
+
+mod layout;
+mod svg;
+mod text;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::svg::Marks;
+
+/// The steps of a machine and the ways between them.
+///
+/// A flow's is made from its description. A machine declares its own in [`Machine::graph`](crate::Machine::graph):
+///
+/// ```
+/// use dormouse::graph::Graph;
+///
+/// let graph = Graph::new()
+///     .step("Reserve").awaits("payment", "Paid").sent_by("the bank").or_timeout()
+///     .step("Paid").case("in time", "Ship").fails()
+///     .step("Ship").done();
+/// assert!(graph.mermaid().contains("payment, timeout"));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Graph {
+    /// The steps, the first one first.
+    pub nodes: Vec<Node>,
+    /// The ways.
+    pub edges: Vec<Edge>,
+}
+
+/// A step in a graph.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// The step's name.
+    pub step: String,
+    /// What it does.
+    pub kind: NodeKind,
+}
+
+/// What a step in a graph does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeKind {
+    /// Runs code.
+    Act,
+    /// Undoes an act.
+    Undo,
+    /// Waits for a signal.
+    Signal,
+    /// Waits for the clock.
+    Sleep,
+    /// Chooses a way.
+    Branch,
+    /// Goes round.
+    Repeat,
+    /// Waits for children.
+    Children,
+    /// Waits for answers from outside.
+    Dispatch,
+    /// Fails.
+    Fail,
+    /// Ends a part, or the whole.
+    End,
+}
+
+/// A way from one step to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Edge {
+    /// From this step.
+    pub from: String,
+    /// To this one.
+    pub to: String,
+    /// When it is taken.
+    #[serde(flatten)]
+    pub on: On,
+    /// Who makes that happen, if it is noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+/// When a way is taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "on", content = "name", rename_all = "snake_case")]
+pub enum On {
+    /// When the step is done.
+    Next,
+    /// When this case holds.
+    Case(String),
+    /// When this signal comes.
+    Signal(String),
+    /// When nothing came in time.
+    Timeout,
+    /// When what it would wait for is not wanted.
+    Skipped,
+    /// For another round.
+    Again,
+    /// When there were rounds enough.
+    Enough,
+    /// When a moment has come.
+    Later,
+    /// When the children have ended.
+    Children,
+    /// When the outside has answered.
+    Answers,
+    /// When a later part of its saga fails.
+    Undone,
+    /// When it fails.
+    Failed,
+}
+
+/// The nodes that every way out leads to.
+pub(crate) const DONE: &str = "done";
+pub(crate) const FAILED: &str = "failed";
+
+impl On {
+    /// What is written on the way; nothing, where it is the only one.
+    pub fn label(&self) -> Option<&str> {
+        match self {
+            Self::Next => None,
+            Self::Case(name) | Self::Signal(name) => Some(name),
+            Self::Timeout => Some("timeout"),
+            Self::Skipped => Some("skipped"),
+            Self::Again => Some("again"),
+            Self::Enough => Some("enough"),
+            Self::Later => Some("later"),
+            Self::Children => Some("children ended"),
+            Self::Answers => Some("answered"),
+            Self::Undone => Some("undone"),
+            Self::Failed => Some("fails"),
+        }
+    }
+}
+
+/// Declaring the graph of a machine: `step` names a step, and what follows tells what it may return.
+impl Graph {
+    /// A graph without steps yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The step that the following ways lead from. The machine's first step comes first.
+    #[must_use]
+    pub fn step(mut self, step: impl Into<String>) -> Self {
+        self.nodes.push(Node { step: step.into(), kind: NodeKind::Act });
+        self
+    }
+
+    /// It may go on to another step.
+    #[must_use]
+    pub fn next(self, to: impl Into<String>) -> Self {
+        self.way(to, On::Next)
+    }
+
+    /// It may go on to another step, in a case that has a name.
+    #[must_use]
+    pub fn case(self, name: impl Into<String>, to: impl Into<String>) -> Self {
+        self.way(to, On::Case(name.into()))
+    }
+
+    /// It may await a signal, and go on at a step.
+    #[must_use]
+    pub fn awaits(self, signal: impl Into<String>, to: impl Into<String>) -> Self {
+        self.way(to, On::Signal(signal.into()))
+    }
+
+    /// It may sleep, and go on at a step.
+    #[must_use]
+    pub fn sleeps(self, to: impl Into<String>) -> Self {
+        self.way(to, On::Later)
+    }
+
+    /// It may spawn children, and go on at a step.
+    #[must_use]
+    pub fn spawns(self, to: impl Into<String>) -> Self {
+        self.way(to, On::Children)
+    }
+
+    /// It may dispatch a unit, and go on at a step.
+    #[must_use]
+    pub fn dispatches(self, to: impl Into<String>) -> Self {
+        self.way(to, On::Answers)
+    }
+
+    /// It may be done.
+    #[must_use]
+    pub fn done(self) -> Self {
+        self.way(DONE, On::Next)
+    }
+
+    /// It may fail.
+    #[must_use]
+    pub fn fails(self) -> Self {
+        self.way(FAILED, On::Failed)
+    }
+
+    /// What was said last has a deadline.
+    #[must_use]
+    pub fn or_timeout(self) -> Self {
+        match self.edges.last().map(|edge| edge.to.clone()) {
+            Some(to) => self.way(to, On::Timeout),
+            None => self,
+        }
+    }
+
+    /// Notes who makes happen what was said last.
+    #[must_use]
+    pub fn sent_by(mut self, who: impl Into<String>) -> Self {
+        if let Some(edge) = self.edges.last_mut() {
+            edge.by = Some(who.into());
+        }
+        self
+    }
+
+    fn way(mut self, to: impl Into<String>, on: On) -> Self {
+        if let Some(from) = self.nodes.last().map(|node| node.step.clone()) {
+            self.edges.push(Edge { from, to: to.into(), on, by: None });
+        }
+        self
+    }
+
+    /// Adds the ends that ways lead to.
+    pub(crate) fn with_ends(mut self) -> Self {
+        for (end, kind) in [(DONE, NodeKind::End), (FAILED, NodeKind::Fail)] {
+            let leads_there = self.edges.iter().any(|edge| edge.to == end);
+            if leads_there && !self.nodes.iter().any(|node| node.step == end) {
+                self.nodes.push(Node { step: end.to_owned(), kind });
+            }
+        }
+        self
+    }
+
+    /// Says what is wrong with the declaration of a machine that has these steps.
+    pub(crate) fn check(&self, steps: &[String]) -> Result<(), String> {
+        for (index, Node { step, .. }) in self.nodes.iter().enumerate() {
+            if !steps.contains(step) {
+                return Err(format!("its graph has a step {step:?}, which it has not"));
+            }
+            if self.nodes[..index].iter().any(|node| node.step == *step) {
+                return Err(format!("its graph tells of the step {step:?} twice"));
+            }
+        }
+        if let Some(step) = steps.iter().find(|step| !self.nodes.iter().any(|node| node.step == **step)) {
+            return Err(format!("its graph does not tell of the step {step:?}"));
+        }
+        let ends = [DONE, FAILED];
+        let lost = self.edges.iter().find(|e| !ends.contains(&e.to.as_str()) && !steps.contains(&e.to));
+        match lost {
+            Some(Edge { from, to, .. }) => {
+                Err(format!("its graph leads from {from:?} to {to:?}, which is no step of it"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn index(&self, step: &str) -> Option<usize> {
+        self.nodes.iter().position(|node| node.step == step)
+    }
+
+    /// The ways as they are drawn: one for each pair of steps, with all that is written on it.
+    fn drawn(&self) -> Vec<Way> {
+        let mut ways: Vec<Way> = Vec::new();
+        for Edge { from, to, on, .. } in &self.edges {
+            let (Some(from), Some(to)) = (self.index(from), self.index(to)) else { continue };
+            let at = ways.iter().position(|way| (way.from, way.to) == (from, to)).unwrap_or_else(|| {
+                ways.push(Way { from, to, labels: Vec::new(), quiet: true });
+                ways.len() - 1
+            });
+            ways[at].labels.extend(on.label().map(str::to_owned));
+            ways[at].quiet &= matches!(on, On::Undone | On::Failed);
+        }
+        ways
+    }
+}
+
+/// A way as it is drawn, between nodes by their place in the list.
+struct Way {
+    from: usize,
+    to: usize,
+    labels: Vec<String>,
+    /// Whether it is not the usual course of things.
+    quiet: bool,
+}
+
+impl Way {
+    fn label(&self) -> String {
+        self.labels.join(", ")
+    }
+}
