@@ -40,27 +40,36 @@ fn picture_all(dir: &Path) -> Result {
     println!("The shop runs for {BUSY_FOR:?} first, so that there is something to see.");
     thread::sleep(BUSY_FOR);
     let order = first(&shop, &["ls", "--machine", "order", "--status", "done", "--limit", "1"])?;
+    let failed = first(&shop, &["ls", "--status", "failed", "--limit", "1"])?;
     let question = first(&shop, &["interactions", "ls", "--status", "pending", "--limit", "1"])?;
-    let pages = [
-        ("overview", "/".to_owned()),
-        ("instances", "/instances".to_owned()),
-        ("instance", format!("/instances/{order}")),
-        ("fork", format!("/instances/{order}/fork?seq=1")),
-        ("bulk", "/instances/bulk?which=all&verb=cancel&status=awaiting_signal".to_owned()),
-        ("waiting", "/waiting".to_owned()),
-        ("inbox", "/inbox".to_owned()),
-        ("question", format!("/inbox/{question}")),
-        ("machines", "/machines".to_owned()),
-        ("machine", "/machines/order".to_owned()),
-        ("queues", "/queues".to_owned()),
-        ("workers", "/workers".to_owned()),
-        ("audit", "/audit".to_owned()),
-    ];
-    for (name, path) in &pages {
-        picture(dir, &format!("{}{path}", shop.url), &format!("{name}.png"), Theme::Light)?;
+    for change in
+        [&["pause", "--queue", "warehouse"][..], &["resume", "--queue", "warehouse"], &["retry", &failed]]
+    {
+        // For the audit log: whether it still could be done is told there as well.
+        let _ = dormouse(&["--server", &shop.url]).args(change).output();
     }
-    for (name, path) in pages.iter().filter(|(name, _)| ["overview", "instance"].contains(name)) {
-        picture(dir, &format!("{}{path}", shop.url), &format!("{name}-dark.png"), Theme::Dark)?;
+    let pages = [
+        ("overview", "/".to_owned(), 900),
+        // A long list makes a large picture.
+        ("instances", "/instances".to_owned(), 600),
+        ("instance", format!("/instances/{order}"), 900),
+        ("fork", format!("/instances/{order}/fork?seq=1"), 800),
+        ("bulk", "/instances/bulk?which=all&verb=cancel&status=awaiting_signal".to_owned(), 600),
+        ("waiting", "/waiting".to_owned(), 600),
+        ("inbox", "/inbox".to_owned(), 600),
+        ("question", format!("/inbox/{question}"), 800),
+        ("machines", "/machines".to_owned(), 600),
+        ("machine", "/machines/order".to_owned(), 600),
+        ("queues", "/queues".to_owned(), 600),
+        ("workers", "/workers".to_owned(), 600),
+        ("audit", "/audit".to_owned(), 600),
+    ];
+    for (name, path, height) in &pages {
+        let url = format!("{}{path}", shop.url);
+        picture(dir, &url, *height, &format!("{name}.png"), Theme::Light)?;
+        if ["overview", "instance"].contains(name) {
+            picture(dir, &url, *height, &format!("{name}-dark.png"), Theme::Dark)?;
+        }
     }
     Ok(())
 }
@@ -80,7 +89,7 @@ fn first(shop: &Shop, args: &[&str]) -> Result<String> {
     Err(format!("`dormouse {}` listed nothing within {SHOWN_WITHIN:?}", args.join(" ")))
 }
 
-fn picture(dir: &Path, url: &str, name: &str, theme: Theme) -> Result {
+fn picture(dir: &Path, url: &str, height: u32, name: &str, theme: Theme) -> Result {
     let file: PathBuf = root().join(PICTURES).join(name);
     let mut chromium = Command::new("chromium");
     chromium.args([
@@ -93,8 +102,8 @@ fn picture(dir: &Path, url: &str, name: &str, theme: Theme) -> Result {
         "--disable-component-update",
         "--disable-sync",
         "--hide-scrollbars",
-        "--window-size=1280,900",
     ]);
+    chromium.arg(format!("--window-size=1280,{height}"));
     chromium.arg(format!("--user-data-dir={}", dir.join("profile").display()));
     chromium.arg(format!(
         "--blink-settings=preferredColorScheme={}",

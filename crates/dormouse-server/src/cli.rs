@@ -74,7 +74,7 @@ pub struct Globals {
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum Command {
-    /// Serve the HTTP API, and run this program's machines
+    /// Serve the dashboard and the HTTP API, and run this program's machines
     Serve(run::Serve),
     /// Run this program's machines, without HTTP
     Worker,

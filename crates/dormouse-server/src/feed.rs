@@ -1,60 +1,146 @@
 //! The feed of changes: one reader of the history for all who watch, however many they are.
+//!
+//! Who wants to hear of the same things is in one group, and a group is woken only by what it wants to hear of: a
+//! thousand pages that are open on a thousand sleeping instances cost a busy engine nothing but the look into a table.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use dormouse::Result;
 use dormouse::store::{Change, Store};
 use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 
 /// Changes read at a time.
 pub(crate) const ROWS_MAX: usize = 500;
-/// Stretches that a slow watcher may fall behind before it reads for itself.
+/// Stretches that a slow watcher may fall behind before it reads for itself: of many instances, and of one.
 const BEHIND_MAX: usize = 64;
+const BEHIND_ONE_MAX: usize = 8;
 /// Changes that come together are told together.
 const GATHER: Duration = Duration::from_millis(50);
 /// How often to look for what other processes did.
 const POLL: Duration = Duration::from_secs(1);
 
-/// A stretch of changes; none means that positions start over.
-pub(crate) type Stretch = Arc<[Change]>;
-
 pub(crate) struct Feed {
     store: Arc<dyn Store>,
-    reader: Mutex<Option<broadcast::Sender<Stretch>>>,
+    listeners: Mutex<Listeners>,
+}
+
+/// What a listener wants to hear of: everything, unless something is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Interest {
+    pub(crate) namespace: Option<String>,
+    pub(crate) machine: Option<String>,
+    pub(crate) instance: Option<i64>,
+    pub(crate) queue: Option<String>,
+}
+
+impl Interest {
+    pub(crate) fn is_in(&self, change: &Change) -> bool {
+        let is =
+            |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
+        is(&self.namespace, &change.namespace)
+            && is(&self.machine, &change.machine)
+            && is(&self.queue, &change.queue)
+            && self.instance.is_none_or(|wanted| wanted == change.instance.0)
+    }
+}
+
+/// Some changes of a stretch; none means that positions start over.
+#[derive(Clone)]
+pub(crate) struct Stretch {
+    changes: Arc<[Change]>,
+    /// Which of them are of interest, in order.
+    told: Arc<[usize]>,
+}
+
+impl Stretch {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Change> {
+        self.told.iter().map(|index| &self.changes[*index])
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// The number of its last change, told or not.
+    pub(crate) fn last(&self) -> Option<i64> {
+        self.changes.last().map(|change| change.id)
+    }
+}
+
+#[derive(Default)]
+struct Listeners {
+    is_read: bool,
+    /// By the instance that they want to hear of, if it is one.
+    groups: HashMap<Option<i64>, Vec<Group>>,
+}
+
+/// Those who want to hear of the same.
+struct Group {
+    interest: Interest,
+    sender: broadcast::Sender<Stretch>,
+    /// What of the stretch at hand is of interest.
+    told: Vec<usize>,
+}
+
+/// Hears of what it wants to, for as long as it is kept.
+pub(crate) struct Listener {
+    feed: Arc<Feed>,
+    interest: Interest,
+    receiver: broadcast::Receiver<Stretch>,
+}
+
+impl Listener {
+    pub(crate) async fn recv(&mut self) -> std::result::Result<Stretch, RecvError> {
+        self.receiver.recv().await
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut listeners = self.feed.lock();
+        let Some(groups) = listeners.groups.get_mut(&self.interest.instance) else { return };
+        // Its own receiver is still counted.
+        groups.retain(|group| group.interest != self.interest || group.sender.receiver_count() > 1);
+        if groups.is_empty() {
+            listeners.groups.remove(&self.interest.instance);
+        }
+    }
 }
 
 impl Feed {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, reader: Mutex::default() }
+        Self { store, listeners: Mutex::default() }
     }
 
-    /// Hears of every change from now on. The reader runs while anyone listens.
-    pub(crate) async fn listen(self: &Arc<Self>) -> Result<broadcast::Receiver<Stretch>> {
-        if let Some(reader) = &*self.lock() {
-            return Ok(reader.subscribe());
+    /// Hears of every change from now on that is of interest. The reader runs while anyone listens.
+    pub(crate) async fn listen(self: &Arc<Self>, interest: Interest) -> Result<Listener> {
+        if let Some(receiver) = self.lock().join_reader(&interest) {
+            return Ok(Listener { feed: self.clone(), interest, receiver });
         }
         let position = self.store.changes(None, None, 0).await?.next;
-        let mut reader = self.lock();
+        let mut listeners = self.lock();
         // Another listener may have been faster.
-        if let Some(reader) = &*reader {
-            return Ok(reader.subscribe());
+        if !listeners.is_read {
+            listeners.is_read = true;
+            tokio::spawn(self.clone().read(position));
         }
-        let (sender, receiver) = broadcast::channel(BEHIND_MAX);
-        *reader = Some(sender.clone());
-        tokio::spawn(self.clone().read(sender, position));
-        Ok(receiver)
+        let receiver = listeners.join(&interest);
+        Ok(Listener { feed: self.clone(), interest, receiver })
     }
 
-    async fn read(self: Arc<Self>, sender: broadcast::Sender<Stretch>, mut position: i64) {
+    async fn read(self: Arc<Self>, mut position: i64) {
         let mut moved = self.store.hub().changes();
         loop {
             moved.borrow_and_update();
             match self.store.changes(None, Some(position), ROWS_MAX).await {
                 Ok(read) => {
-                    if !read.changes.is_empty() || read.next < position {
-                        // Nobody may be listening just now; that is seen to below.
-                        let _ = sender.send(read.changes.into());
+                    if !read.changes.is_empty() {
+                        self.lock().tell(read.changes.into());
+                    } else if read.next < position {
+                        self.lock().start_over();
                     }
                     position = read.next;
                     if read.more {
@@ -64,9 +150,9 @@ impl Feed {
                 Err(error) => tracing::warn!(%error, "could not read what changed"),
             }
             {
-                let mut reader = self.lock();
-                if sender.receiver_count() == 0 {
-                    *reader = None;
+                let mut listeners = self.lock();
+                if listeners.groups.is_empty() {
+                    listeners.is_read = false;
                     return;
                 }
             }
@@ -75,7 +161,101 @@ impl Feed {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<broadcast::Sender<Stretch>>> {
-        self.reader.lock().expect("no code panics while it holds this lock")
+    fn lock(&self) -> MutexGuard<'_, Listeners> {
+        self.listeners.lock().expect("no code panics while it holds this lock")
+    }
+}
+
+impl Listeners {
+    /// Nobody, if there is no reader to hear from.
+    fn join_reader(&mut self, interest: &Interest) -> Option<broadcast::Receiver<Stretch>> {
+        self.is_read.then(|| self.join(interest))
+    }
+
+    fn join(&mut self, interest: &Interest) -> broadcast::Receiver<Stretch> {
+        let groups = self.groups.entry(interest.instance).or_default();
+        if let Some(group) = groups.iter().find(|group| group.interest == *interest) {
+            return group.sender.subscribe();
+        }
+        let behind_max = if interest.instance.is_some() { BEHIND_ONE_MAX } else { BEHIND_MAX };
+        let (sender, receiver) = broadcast::channel(behind_max);
+        groups.push(Group { interest: interest.clone(), sender, told: Vec::new() });
+        receiver
+    }
+
+    fn tell(&mut self, changes: Arc<[Change]>) {
+        let mut concerned = Vec::new();
+        for (index, change) in changes.iter().enumerate() {
+            for of in [None, Some(change.instance.0)] {
+                let groups = self.groups.get_mut(&of).into_iter().flatten();
+                for group in groups.filter(|group| group.interest.is_in(change)) {
+                    if group.told.is_empty() {
+                        concerned.push(of);
+                    }
+                    group.told.push(index);
+                }
+            }
+        }
+        for of in concerned {
+            for group in self.groups.get_mut(&of).into_iter().flatten().filter(|group| !group.told.is_empty())
+            {
+                let told = std::mem::take(&mut group.told).into();
+                // A group whose last listener leaves just now hears nothing more.
+                let _ = group.sender.send(Stretch { changes: changes.clone(), told });
+            }
+        }
+    }
+
+    fn start_over(&self) {
+        for group in self.groups.values().flatten() {
+            let _ = group.sender.send(Stretch { changes: Arc::new([]), told: Arc::new([]) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse::jiff::Timestamp;
+    use dormouse::{EventKind, InstanceId, Status};
+
+    use super::*;
+
+    fn change(id: i64, instance: i64) -> Change {
+        Change {
+            id,
+            instance: InstanceId(instance),
+            namespace: "default".to_owned(),
+            machine: "shop".to_owned(),
+            key: None,
+            queue: "default".to_owned(),
+            status: Status::Runnable,
+            kind: EventKind::Created,
+            seq: 1,
+            step: "Start".to_owned(),
+            at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    fn heard(receiver: &mut broadcast::Receiver<Stretch>) -> Vec<i64> {
+        receiver
+            .try_recv()
+            .map(|stretch| stretch.iter().map(|change| change.id).collect())
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn each_hears_of_what_it_wants_to_and_nobody_is_woken_by_anything_else() {
+        let mut listeners = Listeners::default();
+        let of = |instance| Interest { instance: Some(instance), ..Interest::default() };
+        let in_queue = Interest { queue: Some("other".to_owned()), ..of(1) };
+        let wanted = [Interest::default(), of(1), of(1), in_queue, of(2)];
+        let mut receivers = wanted.map(|interest| listeners.join(&interest));
+        listeners.tell([change(10, 1), change(11, 3), change(12, 1)].into());
+        let none: [i64; 0] = [];
+        assert_eq!(receivers.each_mut().map(heard), [&[10, 11, 12][..], &[10, 12], &[10, 12], &none, &none]);
+        listeners.start_over();
+        assert!(
+            receivers.iter_mut().all(|receiver| receiver.try_recv().is_ok_and(|stretch| stretch.is_empty()))
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! The server of dormouse: an HTTP API to mount in any program, and a command line for it.
+//! The server of dormouse: an HTTP API and a dashboard to mount in any program, and a command line for them.
 //!
-//! - [`Server`] is the API over a database, as an [`axum::Router`].
+//! - [`Server`] is the API and the dashboard over a database, as an [`axum::Router`].
 //! - [`main`] is the whole command line with your machines: `myshop serve`, `myshop worker`, `myshop ls`.
 
 pub mod cli;

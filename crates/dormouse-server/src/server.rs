@@ -26,7 +26,7 @@ use crate::route::{Needs, Parts, Route, TOKEN, Undecoded};
 use crate::web::{self, Web};
 use crate::{api, body, traced};
 
-/// The HTTP API over a database, as an [`axum::Router`].
+/// The HTTP API and the dashboard over a database, as an [`axum::Router`].
 ///
 /// ```
 /// # async fn doc() -> dormouse::Result<()> {

@@ -16,10 +16,9 @@ use dormouse::store::Change;
 use futures_util::stream;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
-use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::feed::{ROWS_MAX, Stretch};
+use crate::feed::{Interest, Listener, ROWS_MAX};
 use crate::problem::Problem;
 use crate::route::{Call, Reply};
 use crate::server::App;
@@ -50,9 +49,11 @@ pub(super) async fn watch(call: Call<Query>) -> Result<Stream, Problem> {
                 .map_err(|_| Problem::invalid("Last-Event-ID is not a number that this stream gave"))?,
         ),
     };
+    let Query { machine, instance, queue, .. } = call.query;
+    let namespace = call.caller.namespace;
+    let interest = Interest { namespace: Some(namespace.clone()), machine, instance, queue };
     // Listening starts before the first read, so that nothing falls between the two.
-    let live = call.app.feed.listen().await?;
-    let namespace = call.caller.namespace.clone();
+    let live = call.app.feed.listen(interest.clone()).await?;
     let store = call.app.client.store();
     let start = match last {
         Some(last) => last,
@@ -61,7 +62,7 @@ pub(super) async fn watch(call: Call<Query>) -> Result<Stream, Problem> {
     let watcher = Watcher {
         app: call.app,
         namespace,
-        query: call.query,
+        interest,
         last: start,
         is_behind: last.is_some(),
         live,
@@ -76,12 +77,12 @@ pub(super) async fn watch(call: Call<Query>) -> Result<Stream, Problem> {
 struct Watcher {
     app: Arc<App>,
     namespace: String,
-    query: Query,
+    interest: Interest,
     /// The last change that was seen, told or not.
     last: i64,
     /// Whether it has to read for itself before it listens.
     is_behind: bool,
-    live: Receiver<Stretch>,
+    live: Listener,
     ready: VecDeque<Event>,
 }
 
@@ -119,7 +120,7 @@ impl Watcher {
                 }
                 let last = self.last;
                 stretch.iter().filter(|change| change.id > last).for_each(|change| self.tell(change));
-                self.last = stretch.last().map_or(self.last, |change| change.id.max(self.last));
+                self.last = stretch.last().map_or(self.last, |last| last.max(self.last));
             }
             Err(RecvError::Lagged(_)) => self.is_behind = true,
             Err(RecvError::Closed) => return None,
@@ -133,12 +134,7 @@ impl Watcher {
     }
 
     fn tell(&mut self, change: &Change) {
-        let Query { machine, instance, queue, .. } = &self.query;
-        let is_asked_for = change.namespace == self.namespace
-            && machine.as_ref().is_none_or(|machine| *machine == change.machine)
-            && instance.is_none_or(|instance| instance == change.instance.0)
-            && queue.as_ref().is_none_or(|queue| *queue == change.queue);
-        if is_asked_for {
+        if self.interest.is_in(change) {
             let data = serde_json::to_string(&ChangeView::from(change)).expect("names can be written");
             self.ready.push_back(Event::default().event("change").id(change.id.to_string()).data(data));
         }

@@ -161,7 +161,10 @@ pub(super) async fn fork_form(visit: Visit) -> Answered {
     visit.page(&format!("Fork {name}"), &html! {
         p.crumbs { a href=(s.at("/instances")) { "Instances" } " / " a href=(s.at(&here)) { (name) } }
         h1 { "Fork " (name) " from event " (seq) }
-        p.muted { "Another instance of " (instance.machine) " starts where this one was after " strong { (event.kind.as_str()) } ". This one is not changed." }
+        p.muted {
+            "Another instance of " (instance.machine) " starts where this one was after "
+            strong { (event.kind.as_str()) } ". This one is not changed."
+        }
         form.card #fork method="post" action=(s.at(&format!("{here}/fork"))) {
             (s.token())
             input type="hidden" name="seq" value=(seq);

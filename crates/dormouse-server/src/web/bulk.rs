@@ -29,7 +29,7 @@ const NAMED: usize = 10;
 
 /// What is done to each.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verb {
+pub(super) enum Verb {
     Signal,
     Cancel,
     Retry,
@@ -38,18 +38,14 @@ enum Verb {
 }
 
 impl Verb {
+    pub(super) const ALL: [Self; 5] = [Self::Signal, Self::Cancel, Self::Retry, Self::Pause, Self::Resume];
+
     fn parse(word: Option<&str>) -> Result<Self, Problem> {
-        Ok(match word {
-            Some("signal") => Self::Signal,
-            Some("cancel") => Self::Cancel,
-            Some("retry") => Self::Retry,
-            Some("pause") => Self::Pause,
-            Some("resume") => Self::Resume,
-            _ => return Err(Problem::invalid("say what to do: signal, cancel, retry, pause or resume")),
-        })
+        let found = Self::ALL.into_iter().find(|verb| word == Some(verb.word()));
+        found.ok_or_else(|| Problem::invalid("say what to do: signal, cancel, retry, pause or resume"))
     }
 
-    fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Self::Signal => "signal",
             Self::Cancel => "cancel",
@@ -59,7 +55,7 @@ impl Verb {
         }
     }
 
-    fn button(self) -> &'static str {
+    pub(super) fn button(self) -> &'static str {
         match self {
             Self::Signal => "Signal",
             Self::Cancel => "Cancel",
@@ -117,7 +113,10 @@ pub(super) async fn confirm(visit: Visit) -> Answered {
         return visit.page(&title, &html! {
             h1 { "Nothing to " (verb.word()) }
             section.card {
-                (parts::empty("No instance is meant.", &html! { "Choose some in the list, or “all that match the filter”. Those for which it makes no sense, such as cancelling what has ended, are left out." }))
+                (parts::empty("No instance is meant.", &html! {
+                    "Choose some in the list, or “all that match the filter”. Those for which it makes no sense, "
+                    "such as cancelling what has ended, are left out."
+                }))
                 @if has_more { p.warning { "More match than were looked at: narrow the filter, by status first." } }
                 p { a href=(back) { "Back to the list" } }
             }
@@ -150,7 +149,10 @@ fn named(visit: &Visit, meant: &[Instance]) -> Markup {
     html! {
         ul.tree aria-label="Which" {
             @for instance in meant.iter().take(NAMED) {
-                li data-instance=(instance.id) { (parts::link(&visit.shell, instance)) " " span.muted { (instance.machine) ", " (instance.step) } " " (parts::status(instance.status)) }
+                li data-instance=(instance.id) {
+                    (parts::link(&visit.shell, instance)) " "
+                    span.muted { (instance.machine) ", " (instance.step) } " " (parts::status(instance.status))
+                }
             }
             @if meant.len() > NAMED { li.muted { "and " (number((meant.len() - NAMED) as u64)) " more" } }
         }

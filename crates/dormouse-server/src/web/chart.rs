@@ -18,7 +18,8 @@ pub(super) fn bars(class: &str, label: &str, values: &[u64]) -> Markup {
             line.base x1="0" x2=(WIDTH) y1=(HEIGHT) y2=(HEIGHT) {}
             @for (index, value) in values.iter().enumerate() {
                 @if *value > 0 {
-                    rect x=(place(index as f64 * step)) y=(place(HEIGHT as f64 - height(*value))) width=(place((step - 0.8).max(0.4))) height=(place(height(*value))) {}
+                    @let (x, height) = (index as f64 * step, height(*value));
+                    rect x=(place(x)) y=(place(HEIGHT as f64 - height)) width=(place((step - 0.8).max(0.4))) height=(place(height)) {}
                 }
             }
         }

@@ -71,7 +71,7 @@ fn input(form: &Form, name: &str, label: &str, optional: bool) -> Markup {
         }
         Form::Choice(words) => html! {
             label for=(id) { (label) }
-            select id=(id) name={(name) ".is"} {
+            select.choice id=(id) name={(name) ".is"} {
                 @if optional { option value="" { "none" } }
                 @for word in words { option value=(word) { (word) } }
             }

@@ -40,11 +40,14 @@ pub(super) async fn show(visit: Visit) -> Answered {
         p.muted { "What instances ask people, oldest first. Nobody is asked twice: the first answer counts." }
         section.card #questions data-live {
             @if asked.is_empty() {
-                (parts::empty("Nothing is asked.", &html! { "A step asks with " code { "Outcome::dispatch(Unit::one(question), next)" } ", sleeps, and wakes with the answer given here." }))
+                (parts::empty("Nothing is asked.", &html! {
+                    "A step asks with " code { "Outcome::dispatch(Unit::one(question), next)" }
+                    ", sleeps, and wakes with the answer given here."
+                }))
             } @else {
                 @let count = if has_more { format!("{ROWS}+") } else { asked.len().to_string() };
                 p.muted data-announce=(count) { (count) (if asked.len() == 1 { " question waits." } else { " questions wait." }) }
-                (parts::table("Questions", &html! { th scope="col" { "Question" } th scope="col" { "Asked by" } th scope="col" { "Since" } th scope="col" { "Until" } th scope="col" { "Claimed by" } }, &html! {
+                (parts::table("Questions", &parts::columns(&["Question", "Asked by", "Since", "Until", "Claimed by"]), &html! {
                     @for one in &asked { (row(s, one, now)) }
                 }))
             }
@@ -77,11 +80,12 @@ pub(super) async fn one(visit: Visit) -> Answered {
     let holder = holder(&one, now);
     let is_mine = holder == Some(visit.caller.who.as_str());
     let is_free = holder.is_none() || is_mine;
+    let form = form::of_answer(&visit.client, &one.machine, &one.step);
     visit.page(&format!("Question {id}"), &html! {
         p.crumbs { a href=(s.at("/inbox")) { "Inbox" } " / " (parts::machine_link(s, &one.machine)) }
         article #question data-interaction=(id) data-status=(one.status.as_str()) {
             div #head data-live {
-                h1 { (json::gist(one.request.as_str(), 200)) " " span.status data-status=(one.status.as_str()) { (parts::words(one.status.as_str())) } }
+                h1 { (json::gist(one.request.as_str(), 200)) " " (parts::tagged(one.status.as_str())) }
                 p.why data-announce={ (one.status.as_str()) " " (holder.unwrap_or_default()) } {
                     @if one.status.is_open() {
                         @match holder {
@@ -92,7 +96,8 @@ pub(super) async fn one(visit: Visit) -> Answered {
                     } @else { "It is " (parts::words(one.status.as_str())) "." }
                 }
                 dl.facts {
-                    div { dt { "Asked by" } dd { a href=(s.at(&format!("/instances/{}", one.instance))) { "#" (one.instance) } " (" (one.machine) ")" } }
+                    @let asker = s.at(&format!("/instances/{}", one.instance));
+                    div { dt { "Asked by" } dd { a href=(asker) { "#" (one.instance) } " (" (one.machine) ")" } }
                     div { dt { "Answer goes to" } dd { (one.step) } }
                     div { dt { "By" } dd { (one.transport) } }
                     @if let Some(at) = one.opened_at { div { dt { "Asked" } dd { (time(at, now)) } } }
@@ -103,7 +108,9 @@ pub(super) async fn one(visit: Visit) -> Answered {
             }
             section.card { h2 { "Question" } (json::show(one.request.as_str())) }
             div #answer data-live {
-                @if one.status.is_open() && s.may_operate() && is_free { (answer_forms(s, &one, is_mine, form::of_answer(&visit.client, &one.machine, &one.step).as_ref())) }
+                @if one.status.is_open() && s.may_operate() && is_free {
+                    (answer_forms(s, &one, is_mine, form.as_ref()))
+                }
                 @if let Some(output) = &one.output { section.card { h2 { "Answer" } (json::show(output.as_str())) } }
                 @if let Some(error) = &one.error { section.card { h2 { "Why it failed" } p.bad { (json::short(error, 2_000)) } } }
             }

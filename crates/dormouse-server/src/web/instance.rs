@@ -48,11 +48,16 @@ pub(super) async fn show(visit: Visit) -> Answered {
                         section.card {
                             h2 { "Inbox" }
                             @if inbox.is_empty() {
-                                (parts::empty("No signal waits here.", &html! { "A signal that it has not consumed yet is kept in its inbox." }))
+                                (parts::empty("No signal waits here.", &html! {
+                                    "A signal that it has not consumed yet is kept in its inbox."
+                                }))
                             }
                             @for signal in &inbox {
-                                details #{"signal-" (signal.id.0)} { summary { strong { (signal.name) } " " (time(signal.at, now)) } (json::show(signal.payload.as_str()))
-                                    @if let Some(dedup) = &signal.dedup_key { p.muted { "Dedup key " (dedup) } } }
+                                details #{"signal-" (signal.id.0)} {
+                                    summary { strong { (signal.name) } " " (time(signal.at, now)) }
+                                    (json::show(signal.payload.as_str()))
+                                    @if let Some(dedup) = &signal.dedup_key { p.muted { "Dedup key " (dedup) } }
+                                }
                             }
                         }
                     }
@@ -151,7 +156,7 @@ fn unit_card(s: &Shell, unit: &UnitView, asked: &[Interaction], now: Timestamp) 
         section.card data-unit=(unit.id) {
             h2 { "Unit" }
             p {
-                span.status data-status=(unit.status.as_str()) { (parts::words(unit.status.as_str())) }
+                (parts::tagged(unit.status.as_str()))
                 " " (parts::words(unit.shape.as_str())) " by " (unit.transport) ", opened " (time(unit.opened_at, now)) ": "
                 (unit.completed) " of " (unit.interactions) " answered"
                 @if unit.failed > 0 { ", " (unit.failed) " failed" }
@@ -163,7 +168,7 @@ fn unit_card(s: &Shell, unit: &UnitView, asked: &[Interaction], now: Timestamp) 
                 details #{"interaction-" (one.id)} data-interaction=(one.id) {
                     summary {
                         a href=(s.at(&format!("/inbox/{}", one.id))) { "Item " (one.item) } " "
-                        span.status data-status=(one.status.as_str()) { (parts::words(one.status.as_str())) }
+                        (parts::tagged(one.status.as_str()))
                         @if let Some(who) = &one.assignee { span.muted { " claimed by " (who) } }
                     }
                     h3 { "Asked" } (json::show(one.request.as_str()))

@@ -1,11 +1,12 @@
 //! The list of instances: its filters live in the address, and what is chosen can be acted on together.
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::Filter;
+use dormouse::store::{Count, Filter, Page};
 use dormouse::{Instance, InstanceId, Status};
 use maud::{Markup, html};
 
 use super::Answered;
+use super::bulk::Verb;
 use super::fields::Fields;
 use super::json::short;
 use super::layout::Shell;
@@ -25,7 +26,15 @@ pub(super) async fn show(visit: Visit) -> Answered {
         visit.query.get("cursor").map(|cursor| cursor::decode(List::Instances, cursor)).transpose()?;
     let filter = Filter { after: after.map(InstanceId), limit: ROWS, ..filter(&visit.query)? };
     let machine = filter.machine.clone();
-    let page = visit.client.list(filter).await?;
+    // Where the kept counts know of none, the table is not searched for them.
+    let is_there = |count: &Count| {
+        machine.as_ref().is_none_or(|machine| *machine == count.machine)
+            && filter.status.is_none_or(|status| status == count.status)
+    };
+    let page = match overview.counts.iter().any(is_there) {
+        true => visit.client.list(filter).await?,
+        false => Page::default(),
+    };
     let (s, query) = (&visit.shell, visit.query.with(&[("notice", None)]));
     let next = page.next.map(|id| cursor::encode(List::Instances, id.0));
     let next =
@@ -107,11 +116,6 @@ fn tabs(s: &Shell, query: &Fields, overview: &Overview, machine: Option<&str>) -
 fn filters(s: &Shell, query: &Fields, overview: &Overview) -> Markup {
     let mut machines: Vec<&str> = overview.counts.iter().map(|count| count.machine.as_str()).collect();
     machines.dedup();
-    let input = |name: &str, label: &str, hint: &str| {
-        html! {
-            div { label for={"filter-" (name)} { (label) } input id={"filter-" (name)} name=(name) value=[query.get(name)] placeholder=(hint) spellcheck="false"; }
-        }
-    };
     html! {
         form.filters method="get" action=(s.at("/instances")) role="search" aria-label="Filter instances" {
             @if let Some(status) = query.get("status") { input type="hidden" name="status" value=(status); }
@@ -120,10 +124,10 @@ fn filters(s: &Shell, query: &Fields, overview: &Overview) -> Markup {
                 input #filter-machine name="machine" value=[query.get("machine")] list="machines" placeholder="any" spellcheck="false";
                 datalist #machines { @for machine in machines { option value=(machine) {} } }
             }
-            (input("key", "Key starts with", "order:"))
-            (input("queue", "Queue", "any"))
-            (input("awaiting", "Waits for signal", "any"))
-            (input("parent", "Child of", "number"))
+            (parts::filter(query, "key", "Key starts with", "order:"))
+            (parts::filter(query, "queue", "Queue", "any"))
+            (parts::filter(query, "awaiting", "Waits for signal", "any"))
+            (parts::filter(query, "parent", "Child of", "number"))
             div.buttons {
                 button.primary type="submit" { "Filter" }
                 a href=(s.at("/instances")) { "Clear" }
@@ -137,12 +141,12 @@ fn bulk_bar() -> Markup {
         fieldset.bulk {
             legend { "Act on many" }
             label for="which" { "On" }
-            select #which name="which" {
+            select.choice #which name="which" {
                 option value="chosen" { "those chosen below" }
                 option value="all" { "all that match the filter" }
             }
-            @for (verb, word) in [("signal", "Signal…"), ("cancel", "Cancel…"), ("retry", "Retry…"), ("pause", "Pause…"), ("resume", "Resume…")] {
-                button type="submit" name="verb" value=(verb) { (word) }
+            @for verb in Verb::ALL {
+                button type="submit" name="verb" value=(verb.word()) { (verb.button()) "…" }
             }
             span.muted #chosen-count aria-live="polite" {}
         }

@@ -286,3 +286,36 @@ fn asset(media: &'static str, text: &'static str) -> Answered {
     headers.insert(header::CACHE_CONTROL, kept);
     Ok(response)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_database_that_does_not_answer_is_told_in_words_that_help() {
+        let request = Request::builder().uri("/instances").body(Body::empty()).expect("a request");
+        let shell = Shell::of("/instances", &request);
+        let busy = dormouse::Error::Busy("database is locked at /var/lib/shop.db".into());
+        let response = refusal(&shell, &busy.into());
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()["retry-after"]),
+            (503, &HeaderValue::from(1))
+        );
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.expect("a page");
+        let text = String::from_utf8_lossy(&body);
+        assert!(text.contains("Nothing is lost") && text.contains("To the overview"), "{text}");
+        assert!(!text.contains("locked") && !text.contains("/var/lib"), "it tells of the inside: {text}");
+    }
+
+    #[test]
+    fn a_notice_is_one_of_ours_or_none() {
+        assert_eq!(
+            told_of("paused").as_deref(),
+            Some("Its brake is on: it will not be claimed until it is resumed.")
+        );
+        assert_eq!(told_of("bulk-3-0").as_deref(), Some("Done for 3."));
+        for other in ["", "bulk", "bulk-x-y", "paused-1", "Your account is locked, call 555"] {
+            assert_eq!(told_of(other), None, "{other}");
+        }
+    }
+}

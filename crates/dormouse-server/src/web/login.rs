@@ -19,7 +19,10 @@ pub(super) async fn form(visit: Visit) -> Answered {
     visit.page("Sign in", &html! {
         section.card.narrow {
             h1 { "Sign in" }
-            p.muted { "This server asks who is there. Paste an API key: it is exchanged for a session of twelve hours, and is not kept in the browser." }
+            p.muted {
+                "This server asks who is there. Paste an API key: it is exchanged for a session of twelve hours, "
+                "and is not kept in the browser."
+            }
             form method="post" action=(s.at("/login")) {
                 (s.token())
                 @if let Some(next) = visit.query.get("next") { input type="hidden" name="next" value=(next); }

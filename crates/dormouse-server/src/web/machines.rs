@@ -24,9 +24,11 @@ pub(super) async fn show(visit: Visit) -> Answered {
         h1 { "Machines" }
         section.card #machines data-live data-live-every="2" {
             @if machines.is_empty() {
-                (parts::empty("No machine is known.", &html! { "A machine is here as soon as a worker runs it, or an instance of it exists." }))
+                (parts::empty("No machine is known.", &html! {
+                    "A machine is here as soon as a worker runs it, or an instance of it exists."
+                }))
             } @else {
-                (parts::table("Machines", &html! { th scope="col" { "Machine" } th scope="col" { "Versions that run" } th.num scope="col" { "Workers" } th.num scope="col" { "Live" } th.num scope="col" { "Done" } th.num scope="col" { "Failed" } }, &html! {
+                (parts::table("Machines", &parts::columns(&["Machine", "Versions that run", "#Workers", "#Live", "#Done", "#Failed"]), &html! {
                     @for (name, machine) in &machines {
                         tr data-machine=(name) {
                             th scope="row" { (parts::machine_link(s, name)) }
@@ -105,7 +107,12 @@ pub(super) async fn one(visit: Visit) -> Answered {
                 @if let Some(code) = &code {
                     div { dt { "Queue" } dd { (code.queue()) } }
                     @let accepts = code.accepts();
-                    @if !accepts.is_empty() { div { dt { "Signals it checks" } dd { @for (index, accepts) in accepts.iter().enumerate() { @if index > 0 { ", " } (parts::waiting_link(s, accepts.name)) } } } }
+                    @if !accepts.is_empty() {
+                        div {
+                            dt { "Signals it checks" }
+                            dd { @for (index, accepts) in accepts.iter().enumerate() { @if index > 0 { ", " } (parts::waiting_link(s, accepts.name)) } }
+                        }
+                    }
                 }
             }
             @if let Some(drawing) = graph::of_machine(code, &machine.counts) { (drawing) }
@@ -143,7 +150,9 @@ fn places(s: &Shell, name: &str, machine: &Machine<'_>, code: Option<&&Arc<dyn D
         section.card {
             h2 { "Steps" }
             @if steps.is_empty() {
-                (parts::empty("It has no instances.", &html! { "Its steps are not known here, because its code is in another program." }))
+                (parts::empty("It has no instances.", &html! {
+                    "Its steps are not known here, because its code is in another program."
+                }))
             } @else {
                 (parts::table("Instances by step and status", &html! {
                     th scope="col" { "Step" } th scope="col" { span.unseen { "Share" } }
@@ -154,7 +163,10 @@ fn places(s: &Shell, name: &str, machine: &Machine<'_>, code: Option<&&Arc<dyn D
                         tr data-step=(step) {
                             th scope="row" { (step) }
                             td.bar { (chart::share(at(step, None), most)) }
-                            @for status in &used { @let count = at(step, Some(*status)); td.num { @if count == 0 { span.muted { "·" } } @else { (number(count)) } } }
+                            @for status in &used {
+                                @let count = at(step, Some(*status));
+                                td.num { @if count == 0 { span.muted { "·" } } @else { (number(count)) } }
+                            }
                             td.num { (number(at(step, None))) }
                         }
                     }

@@ -24,22 +24,29 @@ pub(super) async fn queues(visit: Visit) -> Answered {
         p.muted { "A paused queue takes new work and signals, and nothing of it is claimed until it is resumed." }
         section.card #queues data-live {
             @if queues.is_empty() {
-                (parts::empty("No queue is served, and none has work.", &html! { "A queue is here as soon as a worker serves it, an instance waits in it, or it is paused." }))
+                (parts::empty("No queue is served, and none has work.", &html! {
+                    "A queue is here as soon as a worker serves it, an instance waits in it, or it is paused."
+                }))
             } @else {
                 (parts::table("Queues", &html! {
-                    th scope="col" { "Queue" } th scope="col" { "State" } th.num scope="col" { "Runnable" } th scope="col" { "Oldest runnable" } th.num scope="col" { "Workers" }
+                    (parts::columns(&["Queue", "State", "#Runnable", "Oldest runnable", "#Workers"]))
                     @if s.may_operate() { th scope="col" { "Action" } }
                 }, &html! {
                     @for queue in &queues {
                         @let (verb, word) = if queue.paused { ("resume", "Resume") } else { ("pause", "Pause") };
                         tr #{"queue-" (queue.name)} data-queue=(queue.name) data-paused=(queue.paused) {
                             th scope="row" { a href=(s.at(&format!("/instances{}", query("queue", &queue.name)))) { (queue.name) } }
-                            td { @if queue.paused { span.badge { "paused" } } @else if queue.workers == 0 { span.bad { "nobody serves it" } } @else { "running" } }
+                            td {
+                                @if queue.paused { span.badge { "paused" } }
+                                @else if queue.workers == 0 { span.bad { "nobody serves it" } }
+                                @else { "running" }
+                            }
                             td.num { (number(queue.runnable)) }
                             td { @if let Some(at) = queue.oldest_runnable_at { (time(at, overview.now)) } @else { span.muted { "none" } } }
                             td.num { (queue.workers) }
                             @if s.may_operate() {
-                                td { (parts::button(s, &format!("/queues/{}/{verb}", segment(&queue.name)), "", word, Some(&format!("{word} queue {}", queue.name)))) }
+                                @let action = format!("/queues/{}/{verb}", segment(&queue.name));
+                                td { (parts::button(s, &action, "", word, Some(&format!("{word} queue {}", queue.name)))) }
                             }
                         }
                     }
@@ -68,9 +75,11 @@ pub(super) async fn workers(visit: Visit) -> Answered {
         p.muted { "Running engines. What a worker holds when its lease ends is taken back, and run again by another." }
         section.card #workers data-live {
             @if workers.is_empty() {
-                (parts::empty("No worker is registered.", &html! { "Nothing moves without one: run " code { "serve" } " or " code { "worker" } " of the program that has the machines." }))
+                (parts::empty("No worker is registered.", &html! {
+                    "Nothing moves without one: run " code { "serve" } " or " code { "worker" } " of the program that has the machines."
+                }))
             } @else {
-                (parts::table("Workers", &html! { th scope="col" { "Worker" } th scope="col" { "State" } th scope="col" { "Process" } th scope="col" { "Queues" } th scope="col" { "Machines" } th.num scope="col" { "Holds" } th scope="col" { "Since" } },
+                (parts::table("Workers", &parts::columns(&["Worker", "State", "Process", "Queues", "Machines", "#Holds", "Since"]),
                     &html! { @for worker in workers { (worker_row(&visit.shell, worker, overview.now)) } }))
             }
         }
@@ -82,10 +91,18 @@ fn worker_row(s: &Shell, worker: &WorkerView, now: Timestamp) -> Markup {
     html! {
         tr #{"worker-" (worker.id.0)} data-worker=(worker.id.0) {
             th scope="row" { (worker.name) span.muted.small { " #" (worker.id.0) } }
-            td { @if is_live { span.status data-status="live" { "live" } } @else { span.status data-status="lost" { "lease over" } } span.muted.small { " lease " (time(worker.lease_until, now)) } }
+            td {
+                (parts::tagged(if is_live { "live" } else { "lost" }))
+                span.muted.small { " lease " (if is_live { "ends " } else { "ended " }) (time(worker.lease_until, now)) }
+            }
             td { (worker.process.host) ", process " (worker.process.pid) }
             td { (worker.queues.join(", ")) }
-            td.wide { @for (index, (name, version)) in worker.machines.iter().enumerate() { @if index > 0 { ", " } (parts::machine_link(s, name)) " v" (version) } }
+            td.wide {
+                @for (index, (name, version)) in worker.machines.iter().enumerate() {
+                    @if index > 0 { ", " }
+                    (parts::machine_link(s, name)) " v" (version)
+                }
+            }
             td.num { (worker.claims) }
             td { (time(worker.started_at, now)) }
         }
@@ -114,21 +131,22 @@ pub(super) async fn audit(visit: Visit) -> Answered {
     let to = |name: &str, value: &str| {
         s.at(&format!("/audit{}", query.with(&[("cursor", None), (name, Some(value))]).query()))
     };
-    let input = |name: &str, label: &str, hint: &str| {
-        html! { div { label for={"filter-" (name)} { (label) } input id={"filter-" (name)} name=(name) value=[query.get(name)] placeholder=(hint) spellcheck="false"; } }
-    };
     visit.page("Audit", &html! {
         h1 { "Audit" }
         p.muted { "Every change made through the API, the command line or these pages: by whom, to what, and how it ended." }
         form.filters method="get" action=(s.at("/audit")) role="search" aria-label="Filter the audit log" {
-            (input("who", "Who", "anyone")) (input("what", "What", "instance.cancel")) (input("target", "To what", "number or name"))
+            (parts::filter(query, "who", "Who", "anyone"))
+            (parts::filter(query, "what", "What", "instance.cancel"))
+            (parts::filter(query, "target", "To what", "number or name"))
             div.buttons { button.primary type="submit" { "Filter" } a href=(s.at("/audit")) { "Clear" } }
         }
         section.card #audit data-live {
             @if entries.is_empty() {
-                (parts::empty("No entry matches.", &html! { "What is only looked at leaves no entry; entries are kept for ninety days unless the server says otherwise." }))
+                (parts::empty("No entry matches.", &html! {
+                    "What is only looked at leaves no entry; entries are kept for ninety days unless the server says otherwise."
+                }))
             } @else {
-                (parts::table("Audit log, newest first", &html! { th scope="col" { "When" } th scope="col" { "Who" } th scope="col" { "What" } th scope="col" { "To what" } th scope="col" { "Result" } }, &html! {
+                (parts::table("Audit log, newest first", &parts::columns(&["When", "Who", "What", "To what", "Result"]), &html! {
                     @for entry in &entries {
                         tr #{"entry-" (entry.id)} data-what=(entry.entry.what) {
                             td { (time(entry.at, now)) }

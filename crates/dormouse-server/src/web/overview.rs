@@ -81,7 +81,10 @@ fn figures(s: &Shell, overview: &Overview, asked: usize) -> Markup {
             (figure("/workers", "workers", &workers.to_string(), if workers == 1 { "worker" } else { "workers" }, workers == 0))
         }
         @if workers == 0 && live > 0 {
-            p.warning { "No worker serves this namespace, so nothing moves. Start one with " code { "serve" } " or " code { "worker" } " of the program that has the machines." }
+            p.warning {
+                "No worker serves this namespace, so nothing moves. Start one with " code { "serve" } " or "
+                code { "worker" } " of the program that has the machines."
+            }
         }
     }
 }
@@ -120,9 +123,11 @@ fn waiting(s: &Shell, awaiting: &[Awaited], now: Timestamp) -> Markup {
         section.card {
             h2 { a href=(s.at("/waiting")) { "What waits for what" } }
             @if awaiting.is_empty() {
-                (parts::empty("Nobody waits for a signal.", &html! { "Instances that are parked on one are listed here, with since when." }))
+                (parts::empty("Nobody waits for a signal.", &html! {
+                    "Instances that are parked on one are listed here, with since when."
+                }))
             } @else {
-                (parts::table("What waits for what", &html! { th scope="col" { "Signal" } th.num scope="col" { "Instances" } th scope="col" { "Oldest" } },
+                (parts::table("What waits for what", &parts::columns(&["Signal", "#Instances", "Oldest"]),
                     &html! { @for awaited in awaiting.iter().take(ROWS) { (awaited_row(s, awaited, now)) } }))
             }
         }
@@ -145,9 +150,11 @@ fn failures(s: &Shell, failed: &[Instance], now: Timestamp) -> Markup {
         section.card {
             h2 { a href=(s.at("/instances?status=failed")) { "Newest that failed" } }
             @if failed.is_empty() {
-                (parts::empty("Nothing has failed.", &html! { "What fails is listed here with its reason, and can be retried." }))
+                (parts::empty("Nothing has failed.", &html! {
+                    "What fails is listed here with its reason, and can be retried."
+                }))
             } @else {
-                (parts::table("Newest that failed", &html! { th scope="col" { "Instance" } th scope="col" { "Why" } th scope="col" { "When" } }, &html! {
+                (parts::table("Newest that failed", &parts::columns(&["Instance", "Why", "When"]), &html! {
                     @for instance in failed {
                         tr #{"failed-" (instance.id)} {
                             td { (parts::link(s, instance)) }
@@ -170,7 +177,7 @@ fn places(s: &Shell, overview: &Overview) -> Markup {
     html! {
         section.card {
             h2 { a href=(s.at("/instances")) { "Where instances are" } }
-            (parts::table("Instances by status", &html! { th scope="col" { "Status" } th.num scope="col" { "Instances" } th scope="col" { span.unseen { "Share" } } }, &html! {
+            (parts::table("Instances by status", &parts::columns(&["Status", "#Instances", "Share"]), &html! {
                 @for (status, count) in counts {
                     tr data-status=(status.as_str()) {
                         td { a.plain href=(s.at(&format!("/instances{}", query("status", status.as_str())))) { (parts::status(status)) } }
@@ -189,9 +196,11 @@ fn queues(s: &Shell, overview: &Overview) -> Markup {
         section.card {
             h2 { a href=(s.at("/queues")) { "Queues" } }
             @if queues.is_empty() {
-                (parts::empty("No queue is served, and none has work.", &html! { "A queue is here as soon as a worker serves it or an instance waits in it." }))
+                (parts::empty("No queue is served, and none has work.", &html! {
+                    "A queue is here as soon as a worker serves it or an instance waits in it."
+                }))
             } @else {
-                (parts::table("Queues", &html! { th scope="col" { "Queue" } th.num scope="col" { "Runnable" } th scope="col" { "Oldest" } th.num scope="col" { "Workers" } }, &html! {
+                (parts::table("Queues", &parts::columns(&["Queue", "#Runnable", "Oldest", "#Workers"]), &html! {
                     @for queue in queues.iter().take(ROWS) {
                         tr {
                             td { (queue.name) @if queue.paused { " " span.badge { "paused" } } }

@@ -4,12 +4,16 @@ use dormouse::jiff::Timestamp;
 use dormouse::{Instance, Status};
 use maud::{Markup, html};
 
-use super::fields::{query, segment};
+use super::fields::{Fields, query, segment};
 use super::layout::Shell;
 
 /// A status, by its word and a colour.
 pub(super) fn status(status: Status) -> Markup {
-    let word = status.as_str();
+    tagged(status.as_str())
+}
+
+/// The word of any status, by itself and a colour.
+pub(super) fn tagged(word: &str) -> Markup {
     html! { span.status data-status=(word) { (words(word)) } }
 }
 
@@ -79,6 +83,17 @@ pub(super) fn waiting_link(s: &Shell, signal: &str) -> Markup {
     html! { a href=(s.at(&format!("/waiting{}", query("signal", signal)))) { (signal) } }
 }
 
+/// One field of a filter that lives in the address.
+pub(super) fn filter(query: &Fields, name: &str, label: &str, hint: &str) -> Markup {
+    let id = format!("filter-{name}");
+    html! {
+        div {
+            label for=(id) { (label) }
+            input id=(id) name=(name) value=[query.get(name)] placeholder=(hint) spellcheck="false";
+        }
+    }
+}
+
 /// What is said where a list has nothing to list.
 pub(super) fn empty(title: &str, hint: &Markup) -> Markup {
     html! { div.empty { p { strong { (title) } } p.muted { (hint) } } }
@@ -99,6 +114,18 @@ pub(super) fn table(label: &str, head: &Markup, rows: &Markup) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(label) {
             table { thead { tr { (head) } } tbody { (rows) } }
+        }
+    }
+}
+
+/// The head of a table; a name that starts with `#` is over numbers.
+pub(super) fn columns(names: &[&str]) -> Markup {
+    html! {
+        @for name in names {
+            @match name.strip_prefix('#') {
+                Some(name) => th.num scope="col" { (name) },
+                None => th scope="col" { (name) },
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use dormouse::jiff::Timestamp;
 use dormouse::store::Change;
 use tokio::sync::broadcast::error::RecvError;
 
+use crate::feed::{Interest, Listener};
 use crate::server::App;
 
 /// What one bar of a chart stands for.
@@ -75,11 +76,11 @@ impl Pulse {
     }
 }
 
-type Live = (tokio::sync::broadcast::Receiver<crate::feed::Stretch>, i64);
+type Live = (Listener, i64);
 
 /// Listens, and counts what happened just before.
 async fn start(app: &Arc<App>) -> Option<Live> {
-    let live = app.feed.listen().await.ok()?;
+    let live = app.feed.listen(Interest::default()).await.ok()?;
     let store = app.client.store();
     let end = store.changes(None, None, 0).await.ok()?.next;
     let from = end.saturating_sub(SEED_ROWS as i64).max(0);

@@ -58,9 +58,11 @@ pub(super) fn show(s: &Shell, instance: &Instance, timeline: &Timeline, now: Tim
         section.card {
             h2 { "History" @if *is_past { span.muted { " (earlier)" } } }
             @if events.is_empty() {
-                (parts::empty("Nothing is recorded.", &html! { "Its machine or engine keeps no history, or it was collected." }))
+                (parts::empty("Nothing is recorded.", &html! {
+                    "Its machine or engine keeps no history, or it was collected."
+                }))
             } @else {
-                (parts::table("History, newest first", &html! { th.num scope="col" { "#" } th scope="col" { "What happened" } th scope="col" { "After" } th scope="col" { "When" } }, &html! {
+                (parts::table("History, newest first", &parts::columns(&["##", "What happened", "After", "When"]), &html! {
                     @for (before, event) in pairs.iter().rev() {
                         tr #{"event-" (event.seq)} data-event=(event.seq) data-kind=(event.kind.as_str()) {
                             td.num { (event.seq) }
@@ -70,7 +72,10 @@ pub(super) fn show(s: &Shell, instance: &Instance, timeline: &Timeline, now: Tim
                                 details { summary { "State and more" }
                                     @if let Some(data) = &event.data { h3 { "Told" } (json::show(data.as_str())) }
                                     h3 { "State after it" } (json::show(event.state.as_str()))
-                                    @if s.may_operate() { p { a href=(s.at(&format!("{here}/fork?seq={}", event.seq))) { "Fork from event " (event.seq) } } }
+                                    @if s.may_operate() {
+                                        @let fork = s.at(&format!("{here}/fork?seq={}", event.seq));
+                                        p { a href=(fork) { "Fork from event " (event.seq) } }
+                                    }
                                 }
                             }
                             td.bar { @if let Some(ms) = took(*before, event) { (span(ms)) (chart::share(ms as u64, longest as u64)) } }

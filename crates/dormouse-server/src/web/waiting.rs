@@ -28,9 +28,11 @@ async fn what(visit: Visit) -> Answered {
         p.muted { "Signals that instances are parked on, and who has been parked longest. Choose one to see them all, and to signal them." }
         section.card #waiting data-live {
             @if awaiting.is_empty() {
-                (parts::empty("Nobody waits for a signal.", &html! { "An instance is here from when a step awaits a signal until it comes, or its timeout does." }))
+                (parts::empty("Nobody waits for a signal.", &html! {
+                    "An instance is here from when a step awaits a signal until it comes, or its timeout does."
+                }))
             } @else {
-                (parts::table("Signals", &html! { th scope="col" { "Signal" } th.num scope="col" { "Instances" } th scope="col" { "Oldest" } },
+                (parts::table("Signals", &parts::columns(&["Signal", "#Instances", "Oldest"]),
                     &html! { @for awaited in &awaiting { (awaited_row(s, awaited, now)) } }))
             }
         }
@@ -53,20 +55,25 @@ async fn who(visit: Visit, signal: String) -> Answered {
     let next = page.next.map(|id| cursor::encode(List::Instances, id.0));
     let next = next.map(|next| s.at(&format!("/waiting{}", query.with(&[("cursor", Some(&next))]).query())));
     let first = after.map(|_| s.at(&format!("/waiting{}", query.with(&[("cursor", None)]).query())));
-    visit.page(&format!("Waiting for {signal}"), &html! {
-        p.crumbs { a href=(s.at("/waiting")) { "Waiting" } }
-        h1 { "Waiting for " (signal) }
-        @if s.may_operate() { (signal_all(&visit, &signal)) }
-        section.card #waiting data-live {
-            @if page.instances.is_empty() {
-                (parts::empty("Nobody waits for it now.", &html! { "They may have been signalled meanwhile, or their timeouts came first." }))
-            } @else {
-                p.muted { "Who has waited longest comes first." }
-                (instances::rows(s, &page.instances, now, false))
+    visit.page(
+        &format!("Waiting for {signal}"),
+        &html! {
+            p.crumbs { a href=(s.at("/waiting")) { "Waiting" } }
+            h1 { "Waiting for " (signal) }
+            @if s.may_operate() { (signal_all(&visit, &signal)) }
+            section.card #waiting data-live {
+                @if page.instances.is_empty() {
+                    (parts::empty("Nobody waits for it now.", &html! {
+                        "They may have been signalled meanwhile, or their timeouts came first."
+                    }))
+                } @else {
+                    p.muted { "Who has waited longest comes first." }
+                    (instances::rows(s, &page.instances, now, false))
+                }
             }
-        }
-        (parts::pager(first, next))
-    })
+            (parts::pager(first, next))
+        },
+    )
 }
 
 /// Leads to the page that says how many there are, and asks.

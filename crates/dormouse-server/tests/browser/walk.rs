@@ -1,10 +1,11 @@
 //! What a person does here in a day: sees who waits, signals, answers, cancels, forks.
 
+use dormouse::store::Scope;
 use serde_json::json;
 
 use crate::driver::{ENTER, TAB};
 use crate::kit::*;
-use crate::{live, open};
+use crate::{go, live, open};
 
 suite![
     an_order_that_waits_is_signalled_from_its_page,
@@ -14,6 +15,7 @@ suite![
     those_that_match_a_filter_are_cancelled_together_after_their_number_was_told,
     another_instance_starts_from_an_event_with_another_state,
     an_order_is_signalled_by_keyboard_alone,
+    who_has_a_key_signs_in_and_comes_to_the_page_they_asked_for,
 ];
 
 async fn an_order_that_waits_is_signalled_from_its_page(database: Database) {
@@ -27,9 +29,8 @@ async fn an_order_that_waits_is_signalled_from_its_page(database: Database) {
     browser.see("h1", "order:7");
     browser.see("#status", "awaiting signal");
     browser.click("#signal > summary");
-    assert_eq!(browser.find("#signal-name").attribute("value").as_deref(), Some("paid"));
-    browser.fill("#signal-payload", "1250");
-    browser.click("#signal button[type=submit]");
+    browser.fill(AMOUNT, "1250");
+    browser.click("#signal-for-paid button[type=submit]");
     browser.see("#notice", "The signal is in its inbox.");
     browser.see("#status", "done");
     browser.see("#state", "order 7 shipped for 1250");
@@ -168,14 +169,51 @@ async fn an_order_is_signalled_by_keyboard_alone(database: Database) {
     };
     tab_to("#signal > summary");
     browser.press(ENTER);
-    tab_to("#signal-payload");
-    browser.type_here("\u{e009}a\u{e000}42");
-    tab_to("#signal button[type=submit]");
+    tab_to(AMOUNT);
+    browser.type_here("42");
+    tab_to("#signal-for-paid button[type=submit]");
     browser.press(ENTER);
     browser.see("#notice", "The signal is in its inbox.");
     browser.see("#status", "done");
     browser.see("#state", "order 9 shipped for 42");
 }
+
+async fn who_has_a_key_signs_in_and_comes_to_the_page_they_asked_for(database: Database) {
+    let mut site = database.with_keys().await;
+    let (reads, operates) =
+        (site.key("default", Scope::Read).await, site.key("default", Scope::Operate).await);
+    site.set_key(&operates);
+    let id = site.order(3).await;
+    let browser = open(&site, &format!("/instances/{id}"));
+    browser.see("h1", "Sign in");
+    browser.fill("#key", "dmk_wrong");
+    browser.click("main button[type=submit]");
+    browser.see("main", "unknown");
+    go(&browser, &site, &format!("/instances/{id}"));
+    browser.fill("#key", &reads);
+    browser.click("main button[type=submit]");
+    browser.see("h1", "order:3");
+    live(&browser);
+    // Who may only look is not offered what they may not do.
+    assert!(!browser.is_there("#actions"));
+    assert_eq!(
+        browser.js("return document.cookie.includes('session')"),
+        false,
+        "a script can read the session"
+    );
+    browser.click("form[action='/logout'] button");
+    browser.see("h1", "Sign in");
+    go(&browser, &site, &format!("/instances/{id}"));
+    browser.fill("#key", &operates);
+    browser.click("main button[type=submit]");
+    browser.click("#signal > summary");
+    browser.fill(AMOUNT, "7");
+    browser.click("#signal-for-paid button[type=submit]");
+    browser.see("#state", "order 3 shipped for 7");
+}
+
+/// The payload that the machine says it takes for `paid`: a number.
+const AMOUNT: &str = "#signal-for-paid input[type=number]";
 
 /// Whether one sees where the focus is.
 const FOCUS_SHOWS: &str = "const style = getComputedStyle(document.activeElement); \

@@ -15,6 +15,7 @@ suite![
     a_history_shows_what_each_transition_changed,
     pages_may_load_nothing_from_elsewhere,
     a_namespace_is_chosen_where_anyone_may_come_in,
+    a_server_can_do_without_its_dashboard,
 ];
 
 /// Pages that need nothing to be there.
@@ -151,6 +152,7 @@ async fn pages_under_a_prefix_link_to_each_other(database: Database) {
     let site = database.nested("/tools/dormouse").await;
     let browser = site.browser();
     let id = site.order(7).await;
+    assert!(browser.page("").await.contains("Overview"));
     for path in ["", "/instances", "/machines/shop", &format!("/instances/{id}"), "/no/such/page"] {
         let page = browser.get(path).await.text;
         for link in page
@@ -267,4 +269,18 @@ async fn a_namespace_is_chosen_where_anyone_may_come_in(database: Database) {
     // A cookie that somebody bent is no trap.
     browser.cookie = Some(format!("dormouse_namespace={}", "x".repeat(300)));
     assert!(browser.page("/instances").await.contains("order:7"));
+}
+
+async fn a_server_can_do_without_its_dashboard(database: Database) {
+    let site = database.open().await;
+    let router = dormouse_server::Server::new(site.client.clone()).without_dashboard().router();
+    for (path, status) in [("/", 404), ("/instances", 404), ("/assets/dormouse.js", 404), ("/v1/stats", 200)]
+    {
+        let request =
+            axum::http::Request::get(path).header("host", "localhost").header("accept", "text/html");
+        let request = request.body(axum::body::Body::empty()).expect("a request");
+        let Ok(response) = tower::ServiceExt::oneshot(router.clone(), request).await;
+        assert_eq!(response.status(), status, "{path}");
+        assert_ne!(response.headers()["content-type"], "text/html; charset=utf-8", "{path}");
+    }
 }
