@@ -41,7 +41,7 @@ where
 {
     let is_set = |name: &&str| env::var(name).is_ok_and(|value| !value.is_empty());
     let is_disabled = env::var("OTEL_SDK_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
-    if is_disabled || !ENDPOINTS.iter().any(|name| is_set(&name)) {
+    if is_disabled || !ENDPOINTS.iter().any(is_set) {
         return None;
     }
     let provider = provider(service)
