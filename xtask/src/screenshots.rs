@@ -59,7 +59,7 @@ fn picture_all(dir: &Path) -> Result {
         ("inbox", "/inbox".to_owned(), 600),
         ("question", format!("/inbox/{question}"), 800),
         ("machines", "/machines".to_owned(), 600),
-        ("machine", "/machines/order".to_owned(), 600),
+        ("machine", "/machines/order".to_owned(), 1000),
         ("queues", "/queues".to_owned(), 600),
         ("workers", "/workers".to_owned(), 600),
         ("audit", "/audit".to_owned(), 600),
