@@ -1,4 +1,5 @@
-//! What idle watchers cost an engine at work: the same load with and without thousands of them, in turn.
+//! What idle watchers cost an engine at work: the same load with and without thousands of them, in turn. Processor
+//! time is told too, as it is the same on a machine that has other things to do.
 //!
 //! `cargo run --release -p dormouse-server --example watchers -- 10000`
 //!
@@ -55,43 +56,67 @@ async fn measure(count: usize) -> Result<(), BoxError> {
     tokio::spawn(async move { axum::serve(listener, router).await });
 
     let client = engine.client();
-    jobs_per_s(&client).await?;
+    work(&client).await?;
     let (mut without, mut with, mut bytes) = (Vec::new(), Vec::new(), 0);
     for round in 1..=ROUNDS {
-        without.push(jobs_per_s(&client).await?);
+        without.push(work(&client).await?);
         let before = rss_bytes();
         let watchers = Watchers::open(address, count)?;
         bytes = rss_bytes().saturating_sub(before).max(bytes);
-        with.push(jobs_per_s(&client).await?);
+        with.push(work(&client).await?);
         drop(watchers);
-        println!(
-            "round {round}: {:.0} jobs/s without, {:.0} with {count} watchers",
-            without[round - 1],
-            with[round - 1]
-        );
+        println!("round {round}: {} without, {} with {count} watchers", without[round - 1], with[round - 1]);
     }
     let [without, with] = [median(without), median(with)];
-    println!("median: {without:.0} without, {with:.0} with: {:.2} of it", with / without);
+    println!("median: {without} without, {with} with {count} watchers");
     println!("memory of the server for each watcher: {} bytes", bytes / count.max(1) as u64);
     engine.shutdown().await;
     Ok(())
 }
 
+/// What a load took.
+#[derive(Clone, Copy)]
+struct Figures {
+    jobs_per_s: f64,
+    cpu_us_per_job: f64,
+}
+
+impl std::fmt::Display for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.0} jobs/s at {:.1} µs of processor time each", self.jobs_per_s, self.cpu_us_per_job)
+    }
+}
+
 /// Starts jobs and waits for the last of them.
-async fn jobs_per_s(client: &Client) -> Result<f64, BoxError> {
-    let started = Instant::now();
+async fn work(client: &Client) -> Result<Figures, BoxError> {
+    let (started, cpu) = (Instant::now(), cpu_us());
     let mut last = None;
     for batch in 0..JOBS / BATCH {
         let new = (0..BATCH).map(|job| NewInstance::job::<Noop>(batch * BATCH + job));
         last = client.start_many(new).await?.last().map(dormouse::Inserted::id);
     }
     client.wait_end(last.expect("at least one"), std::time::Duration::from_secs(120)).await?;
-    Ok(JOBS as f64 / started.elapsed().as_secs_f64())
+    let jobs_per_s = JOBS as f64 / started.elapsed().as_secs_f64();
+    Ok(Figures { jobs_per_s, cpu_us_per_job: (cpu_us() - cpu) / JOBS as f64 })
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+fn median(figures: Vec<Figures>) -> Figures {
+    let middle = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    Figures {
+        jobs_per_s: middle(figures.iter().map(|round| round.jobs_per_s).collect()),
+        cpu_us_per_job: middle(figures.iter().map(|round| round.cpu_us_per_job).collect()),
+    }
+}
+
+/// Processor time of this process, as Linux counts it, in hundredths of a second.
+fn cpu_us() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(") ").next().unwrap_or_default();
+    let ticks = fields.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok());
+    ticks.sum::<f64>() * 10_000.0
 }
 
 /// Resident memory, as Linux counts it.

@@ -282,8 +282,9 @@ fn mistakes_on_the_command_line_are_told_with_what_to_do() {
     assert!(!place.db.with_file_name("missing.db").exists(), "looking makes no database");
     for (url, code, told) in [
         ("http://127.0.0.1:1", 6, "cannot reach"),
-        ("https://example.com", 2, "plain HTTP only"),
-        ("ftp://x", 2, "write http://"),
+        ("https://127.0.0.1:1", 6, "cannot reach https://"),
+        ("ftp://x", 2, "write https://host or http://host:port"),
+        ("https://me:secret@example.com", 2, "leave out the user and password"),
     ] {
         let output = dormouse().args(["--server", url, "ls"]).output().expect("a run");
         assert_eq!(output.status.code(), Some(code), "{url}");
