@@ -185,11 +185,16 @@ async fn answers_that_are_none_are_refused_for_good_and_keep_nobody_waiting() {
     let client = engine.client();
     let id = ask(&client, 1).await;
     let request = provider.until_got(1).await.remove(0);
+    // One whose instance was cancelled after it was asked.
+    let cancelled = ask(&client, 1).await;
+    let too_late = provider.until_got(2).await.remove(1);
+    client.cancel(cancelled).await.expect("a cancel");
     // The interaction of a unit that goes another way, such as to a person.
     let person = person(&client).await;
     let large = "x".repeat(600_000);
     for rubbish in [
         "no JSON".to_owned(),
+        json!({ "interaction": too_late.interaction, "output": 1 }).to_string(),
         json!({}).to_string(),
         json!({ "interaction": request.interaction }).to_string(),
         json!({ "interaction": request.interaction, "output": 1, "error": "both" }).to_string(),

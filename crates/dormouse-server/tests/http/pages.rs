@@ -16,6 +16,7 @@ suite![
     pages_may_load_nothing_from_elsewhere,
     a_namespace_is_chosen_where_anyone_may_come_in,
     a_server_can_do_without_its_dashboard,
+    the_overview_counts_what_happens_while_somebody_looks,
 ];
 
 /// Pages that need nothing to be there.
@@ -282,5 +283,25 @@ async fn a_server_can_do_without_its_dashboard(database: Database) {
         let Ok(response) = tower::ServiceExt::oneshot(router.clone(), request).await;
         assert_eq!(response.status(), status, "{path}");
         assert_ne!(response.headers()["content-type"], "text/html; charset=utf-8", "{path}");
+    }
+}
+
+async fn the_overview_counts_what_happens_while_somebody_looks(database: Database) {
+    let site = database.open().await;
+    let browser = site.browser();
+    assert!(browser.page("/").await.contains("aria-label=\"started: 0 in the last 5 minutes"));
+    for number in 1..=3 {
+        site.order(number).await;
+    }
+    let deadline = tokio::time::Instant::now() + SOON;
+    loop {
+        let page = browser.page("/").await;
+        if page.contains("aria-label=\"started: 3 in the last 5 minutes")
+            && page.contains("aria-label=\"transitions: 6 in")
+        {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{page}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
