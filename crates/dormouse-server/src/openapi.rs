@@ -135,7 +135,12 @@ fn path_parameter(name: &str) -> Value {
             "Its id, or `correlation:` and its correlation id.",
         ),
         "queue" => (json!({ "type": "string", "minLength": 1, "maxLength": 255 }), "The queue's name."),
-        _ => (json!({ "type": "string" }), "The key's public part."),
+        "machine" => (json!({ "type": "string", "minLength": 1, "maxLength": 255 }), "The machine's name."),
+        "api_key" => (json!({ "type": "string" }), "The key's public part."),
+        "token" => {
+            (json!({ "type": "string", "minLength": 1 }), "The signed token that came with the request.")
+        }
+        _ => unreachable!("a part of a path that is not described: {name}"),
     };
     json!({ "name": name, "in": "path", "required": true, "schema": schema, "description": told })
 }
