@@ -1,5 +1,6 @@
 //! The gate before a deploy: the registered machines against the live rows, which nothing runs.
 
+use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -95,8 +96,8 @@ pub(crate) async fn diff(
             None => break,
         }
     }
-    let place = |found: &Difference| (found.machine.clone(), found.version, found.step.clone(), found.kind);
-    diff.differences.sort_by_cached_key(place);
+    let place = |found: &Difference| (found.machine.clone(), found.version, found.step.clone());
+    diff.differences.sort_by_cached_key(|found| (place(found), found.kind, Reverse(found.count)));
     Ok(diff)
 }
 

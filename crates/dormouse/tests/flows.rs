@@ -130,6 +130,7 @@ fn a_graph_has_a_node_for_each_step_and_an_edge_for_each_way() {
             "trip/step!undo",
             "trip/go",
             "trip!end",
+            "trip!undone",
             "way",
             "way/on/rest",
             "way/on/rest!end",
@@ -143,6 +144,7 @@ fn a_graph_has_a_node_for_each_step_and_an_edge_for_each_way() {
     };
     edge("trip/step", "trip/go", On::Next);
     edge("trip/step", "trip/step!undo", On::Undone);
+    edge("trip/step!undo", "trip!undone", On::Undone);
     let received = edge("trip/go", "trip!end", On::Signal("go".to_owned()));
     assert_eq!(received.by.as_deref(), Some("the test"));
     edge("trip/go", "trip!end", On::Skipped);
@@ -156,7 +158,7 @@ fn a_graph_can_be_drawn_by_others() {
     let graph = graph();
     let mermaid = graph.mermaid();
     assert!(mermaid.starts_with("flowchart TD\n    n0[\"trip/step\"]\n"), "{mermaid}");
-    assert!(mermaid.contains("n4 -->|\"on\"| n5"), "{mermaid}");
+    assert!(mermaid.contains("n5 -->|\"on\"| n6"), "{mermaid}");
     assert!(graph.dot().contains(r#""way" -> "way/on/rest" [label = "on"];"#), "{}", graph.dot());
     let json = serde_json::to_string(&graph).expect("JSON");
     assert_eq!(serde_json::from_str::<Graph>(&json).expect("a graph"), graph);

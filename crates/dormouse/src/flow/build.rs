@@ -133,11 +133,11 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
                 part.place,
                 "a part's name must not be empty, nor hold a slash or an exclamation mark",
             );
-        } else if path.len() > NAME_BYTES_MAX - UNDO.len() {
+        } else if path.len() > NAME_BYTES_MAX - UNDONE.len() {
             self.error(
                 path,
                 part.place,
-                format!("its path is longer than {} bytes", NAME_BYTES_MAX - UNDO.len()),
+                format!("its path is longer than {} bytes", NAME_BYTES_MAX - UNDONE.len()),
             );
         }
         if let Some(first) = self.places.insert(path.to_owned(), part.place) {
@@ -213,6 +213,9 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
                 return self.sequence(&path, saga, parts, after);
             }
             Kind::Scene { parts, saga: true } => {
+                if parts.iter().any(is_undone) {
+                    self.push(&path, UNDONE, None, Task::Undone);
+                }
                 let end = self.push(&path, END, None, Task::Settle { scene: path.clone(), next: after });
                 return self.sequence(&path, Some(&path), parts, end);
             }
@@ -270,14 +273,29 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
     }
 }
 
-/// What the step that undoes an act is named after it, and the one at which a part is over.
+/// What the step that undoes an act is named after it, the one at which a saga is undone, and the one at which a part is
+/// over.
 pub(super) const UNDO: &str = "!undo";
+pub(super) const UNDONE: &str = "!undone";
 pub(super) const END: &str = "!end";
 /// The way of a branch where no case holds.
 const OTHERWISE: &str = "otherwise";
 
 fn join(within: &str, name: &str) -> String {
     if within.is_empty() { name.to_owned() } else { format!("{within}/{name}") }
+}
+
+/// Whether there is something to undo in a part of a saga.
+fn is_undone<S, D>(part: &Part<S, D>) -> bool {
+    match &part.kind {
+        Kind::Act(act) => act.undo.is_some(),
+        Kind::Scene { parts, .. } | Kind::Repeat { parts, .. } => parts.iter().any(is_undone),
+        Kind::Branch { cases, otherwise } => {
+            let cases = cases.iter().flat_map(|case| &case.parts);
+            cases.chain(otherwise.iter().flatten()).any(is_undone)
+        }
+        _ => false,
+    }
 }
 
 /// Whether nothing can come after a part.

@@ -1,6 +1,7 @@
 //! A flow's graph, from its steps.
 
 use super::FlowState;
+use super::build::UNDONE;
 use super::machine::{FlowMachine, Task, To};
 use crate::graph::{DONE, Edge, FAILED, Graph, Node, NodeKind, On};
 
@@ -50,7 +51,12 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
                     way(*body, On::Again);
                     way(*next, On::Enough);
                 }
-                Task::Undo(_) | Task::Stop(_) => {}
+                Task::Undo(_) => {
+                    let saga = step.saga.as_deref().unwrap_or_default();
+                    let undone = self.steps.iter().position(|step| step.path == format!("{saga}{UNDONE}"));
+                    undone.into_iter().for_each(|undone| way(To::Step(undone), On::Undone));
+                }
+                Task::Undone | Task::Stop(_) => {}
             }
         }
         let first = graph.nodes.remove(self.first);
@@ -70,7 +76,7 @@ impl<S, D> Task<S, D> {
     fn kind(&self) -> NodeKind {
         match self {
             Self::Act { .. } => NodeKind::Act,
-            Self::Undo(_) => NodeKind::Undo,
+            Self::Undo(_) | Self::Undone => NodeKind::Undo,
             Self::Wait { .. } => NodeKind::Signal,
             Self::Sleep { .. } => NodeKind::Sleep,
             Self::Branch(_) => NodeKind::Branch,

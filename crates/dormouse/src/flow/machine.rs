@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::build::{Finding, UNDO};
+use super::build::{Finding, UNDO, UNDONE};
 use super::parts::{ActFn, AskKind, FanKind, Gives, Test, WaitKind};
 use super::trail::{self, Failed, Trail};
 use super::{ActResult, Cx, FlowState};
@@ -72,6 +72,8 @@ pub(super) enum Task<S, D> {
         scene: String,
         next: To,
     },
+    /// The end of a saga that failed: all that it did is undone.
+    Undone,
     Stop(Arc<dyn Fn(&S) -> String + Send + Sync>),
 }
 
@@ -90,7 +92,7 @@ impl<S, D> Task<S, D> {
                 visit(next);
             }
             Self::Branch(ways) => ways.iter_mut().for_each(|(_, _, to)| visit(to)),
-            Self::Undo(_) | Self::Stop(_) => {}
+            Self::Undo(_) | Self::Undone | Self::Stop(_) => {}
         }
     }
 }
@@ -209,6 +211,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
                 self.trail.undo.retain(|path| !is_within(path, scene));
                 self.next(*next, state)
             }
+            Task::Undone => Ok(self.fail()),
             Task::Stop(reason) => Err(reason(&state).into()),
         }
     }
@@ -222,9 +225,12 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
         self.next(*next, state)
     }
 
+    /// Goes on to undo what was done before, or to where the saga fails, so that what the last one gave is kept.
     pub(super) fn undone(mut self, state: &S) -> Result<Transition, BoxError> {
         self.trail.undo.pop();
-        self.undo_next(state)
+        let failed = self.trail.failed.as_ref().expect("something failed");
+        let step = self.to_undo().unwrap_or_else(|| format!("{}{UNDONE}", failed.saga));
+        Ok(Transition::Next { at: At { step: step.into(), state: trail::write(state, &self.trail)? } })
     }
 
     async fn wait(
@@ -292,20 +298,26 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
         let Some(saga) = &self.step.saga else { return Ok(Transition::Fail { error }) };
         let at = self.step.path.clone();
         self.trail.failed = Some(Failed { at, error, saga: saga.clone() });
-        self.undo_next(state)
+        match self.to_undo() {
+            Some(step) => Ok(Transition::Next {
+                at: At { step: step.into(), state: trail::write(state, &self.trail)? },
+            }),
+            None => Ok(self.fail()),
+        }
     }
 
-    /// Goes on to undo what the failed saga did last, or fails when nothing is left of it.
-    fn undo_next(self, state: &S) -> Result<Transition, BoxError> {
-        let failed = self.trail.failed.as_ref().expect("something failed");
-        let outermost = failed.saga.clone();
-        match self.trail.undo.last().filter(|path| is_within(path, &outermost)) {
-            Some(path) => {
-                let step = format!("{path}{UNDO}").into();
-                Ok(Transition::Next { at: At { step, state: trail::write(state, &self.trail)? } })
-            }
-            None => Ok(Transition::Fail { error: format!("{}: {}", failed.at, failed.error) }),
-        }
+    /// The step that undoes what the failed saga did last; none when nothing of it is left.
+    fn to_undo(&self) -> Option<String> {
+        let failed = self.trail.failed.as_ref()?;
+        let last = self.trail.undo.last().filter(|path| is_within(path, &failed.saga))?;
+        Some(format!("{last}{UNDO}"))
+    }
+
+    /// Fails for the reason that the saga failed for.
+    fn fail(&self) -> Transition {
+        let failed = self.trail.failed.as_ref();
+        let error = failed.map_or_else(String::new, |failed| format!("{}: {}", failed.at, failed.error));
+        Transition::Fail { error }
     }
 
     pub(super) fn next(self, to: To, state: S) -> Result<Transition, BoxError> {

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dormouse::flow::{ActResult, Cx, Flow, act, signal};
+use dormouse::flow::{ActResult, Cx, Flow, act, branch, each, repeat, saga, signal};
 use dormouse::prelude::*;
 use dormouse::{Client, Delivered, DynMachine, Engine, EngineBuilder, Instance, InstanceId, Status};
 
@@ -145,4 +145,48 @@ pub fn failure(ended: &Instance) -> &str {
 pub fn approval() -> Flow<Order, Log> {
     let wait = signal(APPROVAL, approve).when(|order: &Order| order.total > 1000).timeout(48 * HOUR);
     Flow::new("approval").then(wait.on_timeout(escalate)).then(act(ship))
+}
+
+/// A flow with a part of every kind that matters to a crash: a saga that goes well, or is undone at its last act if the
+/// order is of 13.
+pub fn booking() -> Flow<Order, Log> {
+    let votes = repeat(
+        "votes",
+        |order: &Order| order.approved_by.len() < 2,
+        signal(APPROVAL, approve).sent_by("voters"),
+    );
+    let way = branch("way").case("large", |order: &Order| order.total > 1000, act(charge).undo(refund));
+    let items = each("items", |_: &Order| (1..3).map(NewInstance::job::<Double>).collect());
+    let parts = (act(reserve).undo(release), votes.at_most(3), way.otherwise_nothing(), items, act(ship));
+    Flow::new("all").then(saga("booking", parts)).then(act(escalate))
+}
+
+/// However it was interrupted, it ends like this.
+#[track_caller]
+pub fn assert_booking(total: u64, ended: &Instance) {
+    if total == 13 {
+        assert_eq!(failure(ended), "booking/ship: nobody ships that");
+        let left: Order = ended.state.decode("state").expect("an order");
+        assert_eq!(left.done, ["reserve", "release"], "what was done is undone");
+    } else {
+        let order = order(ended);
+        assert_eq!(order.done, ["reserve", "charge", "ship", "escalate"]);
+        assert_eq!(order.approved_by.len(), 2);
+    }
+}
+
+pub struct Double;
+
+impl Job for Double {
+    const NAME: &'static str = "double";
+    type Input = u64;
+    type Output = u64;
+
+    async fn run(&self, input: u64, _: &Context) -> Result<u64, BoxError> {
+        if input == 13 { Err("nobody doubles that".into()) } else { Ok(input * 2) }
+    }
+
+    fn retry(&self) -> Retry {
+        Retry::never()
+    }
 }
