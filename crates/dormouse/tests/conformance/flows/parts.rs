@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dormouse::flow::{Cx, Flow, act, branch, call, dispatch, each, fail, repeat, saga, signal, sleep};
+use dormouse::flow::{Cx, Flow, act, branch, call, dispatch, each, fail, repeat, saga, sleep};
 use dormouse::prelude::*;
 use dormouse::store::{Filter, InteractionFilter};
 use dormouse::{Answers, DynMachine, Engine, Error, EventKind, Instance, Status};
