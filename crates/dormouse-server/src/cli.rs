@@ -53,7 +53,7 @@ pub struct Globals {
     /// The database: a path, sqlite:path/to/file.db, or postgres://user@host/database [default: dormouse.db]
     #[arg(long, global = true, value_name = "URL", env = "DORMOUSE_DB", conflicts_with = "server")]
     pub db: Option<String>,
-    /// Ask a server instead of opening a database, such as http://127.0.0.1:7878 or https://dormouse.example.com
+    /// Ask a server instead of opening a database, such as http://127.0.0.1:7878; https works too
     #[arg(long, global = true, value_name = "URL", env = "DORMOUSE_SERVER")]
     pub server: Option<String>,
     /// Trust the certificates in this file too, in PEM, where the server is an https one
