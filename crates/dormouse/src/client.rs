@@ -1,5 +1,6 @@
 //! The client: start, signal, wait, look, operate. It needs a store, not an engine.
 
+mod elsewhere;
 mod operate;
 mod signal;
 mod start;
@@ -11,6 +12,7 @@ mod within;
 
 use std::sync::Arc;
 
+use self::elsewhere::Elsewhere;
 pub use self::signal::SignalCall;
 pub use self::start::{Start, Started};
 pub use self::what_if::{Foresight, Happening, Look};
@@ -24,6 +26,7 @@ use crate::{DEFAULT_NAMESPACE, History, Limits, Registry, Result};
 pub struct Client {
     store: Arc<dyn Store>,
     registry: Arc<Registry>,
+    elsewhere: Arc<Elsewhere>,
     namespace: Arc<str>,
     limits: Limits,
     history: History,
@@ -46,7 +49,14 @@ impl Client {
         limits: Limits,
         history: History,
     ) -> Self {
-        Self { store, registry, namespace: DEFAULT_NAMESPACE.into(), limits, history }
+        Self {
+            store,
+            registry,
+            elsewhere: Arc::default(),
+            namespace: DEFAULT_NAMESPACE.into(),
+            limits,
+            history,
+        }
     }
 
     /// The same client in another namespace: what it starts is there, and it finds what is there, by id or key.

@@ -115,6 +115,7 @@ impl Drop for Engine {
 struct Shared {
     store: Arc<dyn Store>,
     registry: Arc<Registry>,
+    client: Client,
     machines: Arc<[(String, u32)]>,
     config: Config,
     worker: WorkerId,
@@ -174,6 +175,7 @@ async fn serve(
     let (committer, commits) = Committer::new();
     let shared = Arc::new(Shared {
         machines: registry.runs().into(),
+        client: Client::new(store.clone(), registry.clone(), config.limits, config.history),
         store,
         registry,
         config,
@@ -247,6 +249,6 @@ fn registration(config: &Config, registry: &Registry) -> NewWorker {
         lease: config.lease,
         queues: config.queues.iter().map(|(name, _)| name.clone()).collect(),
         machines: registry.runs(),
-        definitions: registry.definitions(config.history),
+        declares: registry.declarations(config.history),
     }
 }

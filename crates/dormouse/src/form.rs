@@ -5,10 +5,11 @@ use std::fmt;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, EnumAccess, MapAccess, VariantAccess, Visitor};
-use serde::{Deserializer, forward_to_deserialize_any};
+use serde::{Deserialize, Deserializer, Serialize, forward_to_deserialize_any};
 
 /// What a document looks like, as far as its type tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "of", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Form {
     /// `true` or `false`.
@@ -20,7 +21,7 @@ pub enum Form {
     /// Text.
     Text,
     /// One of these texts.
-    Choice(Vec<&'static str>),
+    Choice(Vec<String>),
     /// An object.
     Fields(Vec<Field>),
     /// Anything else: what it looks like is not known.
@@ -28,10 +29,10 @@ pub enum Form {
 }
 
 /// A member of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Field {
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// What it looks like.
     pub form: Form,
     /// Whether it may be left out, or `null`.
@@ -52,7 +53,7 @@ impl Form {
     /// struct Decision { approved: bool, note: Option<String> }
     ///
     /// let Form::Fields(fields) = Form::of::<Decision>() else { panic!("a struct has fields") };
-    /// assert_eq!((fields[0].name, &fields[0].form), ("approved", &Form::Flag));
+    /// assert_eq!((&*fields[0].name, &fields[0].form), ("approved", &Form::Flag));
     /// assert!(fields[1].optional);
     /// ```
     pub fn of<T: DeserializeOwned>() -> Self {
@@ -78,7 +79,9 @@ fn look<T: DeserializeOwned>(path: &mut Vec<usize>) -> Field {
                 field
             };
             Form::Fields(
-                (0..names.len()).map(|index| Field { name: names[index], ..inside(index) }).collect(),
+                (0..names.len())
+                    .map(|index| Field { name: names[index].to_owned(), ..inside(index) })
+                    .collect(),
             )
         }
         Told::Variants(names) if names.len() <= NAMES_MAX => {
@@ -88,11 +91,15 @@ fn look<T: DeserializeOwned>(path: &mut Vec<usize>) -> Field {
                 path.pop();
                 matches!(told, Some(Told::Unit))
             };
-            if (0..names.len()).all(&mut is_plain) { Form::Choice(names.to_vec()) } else { Form::Any }
+            if (0..names.len()).all(&mut is_plain) {
+                Form::Choice(names.iter().map(ToString::to_string).collect())
+            } else {
+                Form::Any
+            }
         }
         Told::Fields(_) | Told::Variants(_) | Told::Unit | Told::Other => Form::Any,
     };
-    Field { name: "", form, optional: optional.get() }
+    Field { name: String::new(), form, optional: optional.get() }
 }
 
 /// What a type asks for.
@@ -305,16 +312,20 @@ mod tests {
         next: Option<Box<Address>>,
     }
 
+    fn choice() -> Form {
+        Form::Choice(["slow", "very_fast"].map(str::to_owned).to_vec())
+    }
+
     #[test]
     fn a_struct_tells_its_fields_and_what_each_takes() {
         let Form::Fields(fields) = Form::of::<Order>() else { panic!("a struct has fields") };
-        let told: Vec<_> = fields.iter().map(|field| (field.name, &field.form, field.optional)).collect();
+        let told: Vec<_> = fields.iter().map(|field| (&*field.name, &field.form, field.optional)).collect();
         assert_eq!(told[0], ("no", &Form::Whole, false));
         assert_eq!(told[1], ("weight", &Form::Number, false));
         assert_eq!((told[2].0, told[3]), ("at", ("gift", &Form::Flag, false)));
-        assert_eq!(told[4], ("speed", &Form::Choice(vec!["slow", "very_fast"]), true));
+        assert_eq!(told[4], ("speed", &choice(), true));
         let Form::Fields(address) = told[5].1 else { panic!("a struct in it has fields too") };
-        assert_eq!((address[0].name, &address[0].form), ("street", &Form::Text));
+        assert_eq!((&*address[0].name, &address[0].form), ("street", &Form::Text));
         assert!(address[1].optional, "and one that holds itself is looked into so far and no further");
         assert_eq!((told[6].1, told[7].1, told[8].1), (&Form::Any, &Form::Whole, &Form::Any));
     }
@@ -324,7 +335,7 @@ mod tests {
         assert_eq!(Form::of::<bool>(), Form::Flag);
         assert_eq!(Form::of::<Price>(), Form::Whole);
         assert_eq!(Form::of::<String>(), Form::Text);
-        assert_eq!(Form::of::<Speed>(), Form::Choice(vec!["slow", "very_fast"]));
+        assert_eq!(Form::of::<Speed>(), choice());
         for any in
             [Form::of::<Payment>(), Form::of::<Vec<u8>>(), Form::of::<()>(), Form::of::<serde_json::Value>()]
         {

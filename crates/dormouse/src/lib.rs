@@ -10,6 +10,7 @@ mod error;
 mod explain;
 pub mod flow;
 mod form;
+mod gate;
 pub mod graph;
 mod history;
 mod instance;
@@ -21,6 +22,7 @@ mod poke;
 mod process;
 mod retry;
 mod sample;
+mod schema;
 mod signal;
 mod token;
 mod transport;
@@ -49,7 +51,8 @@ pub use crate::instance::{
 pub use crate::json::Json;
 pub use crate::limits::{Limits, NAME_BYTES_MAX};
 pub use crate::machine::{
-    DynMachine, Fault, Job, JobMachine, JobState, Machine, Registry, Running, StepError, StepResult,
+    Accepted, Declaration, DynMachine, Fault, Job, JobMachine, JobState, Machine, Registry, Running,
+    StepError, StepResult, Taken,
 };
 pub use crate::outcome::{Children, Outcome, Spawn, Transition};
 pub use crate::poke::Hub;

@@ -1,5 +1,6 @@
 //! Machines: a definition with a name, a version, steps and the code that runs them.
 
+mod declaration;
 mod job;
 mod registry;
 mod steps;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use self::declaration::{Accepted, Declaration, Taken};
 pub use self::job::{Job, JobMachine, JobState};
 pub use self::registry::Registry;
 pub(crate) use self::steps::{decode_at, encode_at};

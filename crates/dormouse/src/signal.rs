@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{Limits, check_name};
+use crate::machine::Accepted;
 use crate::{Form, InstanceId, Json, Result};
 
 /// A signal's name together with the type of its payload.
@@ -55,7 +56,7 @@ impl<T> From<Signal<T>> for String {
 }
 
 /// A signal as a machine declares it: its payloads are checked before they are stored.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Accepts {
     /// The signal's name.
     pub name: &'static str,
@@ -65,6 +66,32 @@ pub struct Accepts {
     pub examples: fn() -> Vec<Json>,
     /// Tells what its payloads look like.
     pub form: fn() -> Form,
+    /// The JSON Schema that its payloads fit.
+    pub schema: Option<serde_json::Value>,
+}
+
+impl Accepts {
+    /// Refuses a payload that does not fit this JSON Schema, also where the machine's code is not. The schema holds all
+    /// that it refers to: nothing is fetched.
+    ///
+    /// ```
+    /// # use dormouse::{Accepts, Signal};
+    /// const PAYMENT: Signal<u64> = Signal::named("payment");
+    ///
+    /// let accepts = Accepts::from(PAYMENT).schema(serde_json::json!({ "type": "integer", "minimum": 1 }));
+    /// ```
+    #[cfg(feature = "schema")]
+    #[must_use]
+    pub fn schema(mut self, schema: serde_json::Value) -> Self {
+        self.schema = Some(schema);
+        self
+    }
+}
+
+impl From<&Accepts> for Accepted {
+    fn from(accepts: &Accepts) -> Self {
+        Self { signal: accepts.name.to_owned(), form: (accepts.form)(), schema: accepts.schema.clone() }
+    }
 }
 
 /// Examples of one payload: enough to tell its cases apart.
@@ -76,6 +103,7 @@ impl<T: DeserializeOwned> From<Signal<T>> for Accepts {
             name: signal.name,
             check: |payload| crate::json::decode_text::<T>(payload.as_str()).map(drop),
             form: Form::of::<T>,
+            schema: None,
             examples: || crate::sample::samples::<T>(EXAMPLES_MAX),
         }
     }

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 pub use self::access::{
     AWAITING_MAX, About, Admission, Answer, ApiKey, Audit, AuditFilter, Awaited, Backlog, Change, Changes,
@@ -34,8 +33,8 @@ pub use self::units::{
 };
 use crate::poke::Hub;
 use crate::{
-    At, ChildView, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, NewSignal,
-    Process, Result, SignalId, Status, Target, Transition, Wake, When, WorkerId,
+    At, ChildView, Declaration, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, Json,
+    NewInstance, NewSignal, Process, Result, SignalId, Status, Target, Transition, Wake, When, WorkerId,
 };
 
 /// A store's answer.
@@ -90,6 +89,9 @@ pub trait Store: UnitStore + Send + Sync + 'static {
 
     /// Registers a worker, and ends the lease of an earlier one of that name or of a dead process here.
     fn register(&self, worker: NewWorker) -> Reply<'_, WorkerId>;
+
+    /// What workers declared of the machines they run, whether or not they still live.
+    fn declared(&self) -> Reply<'_, Vec<Declared>>;
 
     /// Renews a worker's lease.
     fn heartbeat(&self, worker: WorkerId, lease: Duration) -> Reply<'_, Lease>;
@@ -416,22 +418,22 @@ pub struct NewWorker {
     /// The machines and versions it runs.
     pub machines: Vec<(String, u32)>,
     /// Those machines as its code declares them.
-    pub definitions: Vec<Definition>,
+    pub declares: Vec<Declaration>,
 }
 
-/// A machine as its code declares it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Definition {
-    /// Its name.
+/// What a machine declared, as it was last declared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// The machine.
     pub name: String,
     /// Its version.
     pub version: u32,
-    /// Its steps; an instance starts at the first, unless said otherwise.
-    pub steps: Vec<String>,
-    /// The queue its instances wait in, unless said otherwise.
-    pub queue: String,
-    /// Whether its transitions are recorded.
-    pub keeps_history: bool,
+    /// The oldest version it takes over.
+    pub migrates_from: u32,
+    /// When a worker that runs it last registered.
+    pub at: Timestamp,
+    /// Its [`Declaration`].
+    pub told: Json,
 }
 
 /// What a heartbeat found.

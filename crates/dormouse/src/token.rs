@@ -228,6 +228,7 @@ mod tests {
             instance: InstanceId(2),
             namespace: "shop".to_owned(),
             machine: "m".to_owned(),
+            version: 1,
             step: "s".to_owned(),
             transport: "t".to_owned(),
             status: InteractionStatus::Pending,

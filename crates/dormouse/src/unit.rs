@@ -11,7 +11,6 @@ use serde::Serialize;
 pub use self::answers::{Answers, Verdict, VerdictStream};
 pub use self::interaction::{Interaction, InteractionId, InteractionStatus, UnitId, UnitStatus, UnitView};
 pub use self::takes::Takes;
-pub(crate) use self::takes::{Gate, Unfit};
 use crate::limits::{Limits, check_name};
 use crate::{At, Error, Json, Result, When};
 

@@ -140,7 +140,7 @@ pub(super) fn sample(form: &Form) -> String {
         Form::Flag => "true".to_owned(),
         Form::Whole | Form::Number => "0".to_owned(),
         Form::Text => "\"\"".to_owned(),
-        Form::Choice(words) => format!("{:?}", words.first().unwrap_or(&"")),
+        Form::Choice(words) => format!("{:?}", words.first().map_or("", String::as_str)),
         Form::Fields(fields) => {
             let needed = fields.iter().filter(|field| !field.optional);
             let members: Vec<_> =

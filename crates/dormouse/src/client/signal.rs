@@ -43,7 +43,7 @@ impl Client {
         for (target, signal) in signals {
             signal.check(&self.limits)?;
             check_target(&target)?;
-            self.check_payload(&target, &signal).await?;
+            self.check_for(&target, &signal).await?;
             batch.push(Delivery { namespace: self.namespace.to_string(), target, signal });
         }
         let delivered = self.applied(self.store.deliver(batch).await?);
@@ -54,7 +54,7 @@ impl Client {
     async fn deliver_one(&self, target: Target, signal: NewSignal) -> Result<Delivered> {
         signal.check(&self.limits)?;
         check_target(&target)?;
-        self.check_payload(&target, &signal).await?;
+        self.check_for(&target, &signal).await?;
         let delivery = Delivery { namespace: self.namespace.to_string(), target: target.clone(), signal };
         let delivered = self.applied(self.store.deliver(vec![delivery]).await?);
         tracing::trace!(%target, ?delivered, "signalled");
@@ -64,18 +64,13 @@ impl Client {
         }
     }
 
-    /// Asks who the target is only if some machine here would refuse the payload.
-    async fn check_payload(&self, target: &Target, signal: &NewSignal) -> Result<()> {
-        if !self.registry.might_refuse(&signal.name, &signal.payload) {
+    /// Asks who the target is only if some machine would refuse the payload.
+    async fn check_for(&self, target: &Target, signal: &NewSignal) -> Result<()> {
+        if !self.might_refuse(signal).await? {
             return Ok(());
         }
         match self.store.get(self.namespace.to_string(), target.clone()).await? {
-            Some(instance) => self.registry.check_payload(
-                &instance.machine,
-                instance.version,
-                &signal.name,
-                &signal.payload,
-            ),
+            Some(instance) => self.check_payload(&instance.machine, instance.version, signal).await,
             None => Ok(()),
         }
     }

@@ -34,7 +34,7 @@ impl Client {
     ///
     /// All of them are in this client's namespace. One that is refused as malformed refuses them all.
     pub async fn start_many(&self, new: impl IntoIterator<Item = NewInstance>) -> Result<Vec<Inserted>> {
-        Ok(self.applied(self.store.insert(self.admit_all(new)?).await?))
+        Ok(self.applied(self.store.insert(self.admit_all(new).await?).await?))
     }
 
     /// Starts an instance with a signal in its inbox; if its key is taken, the holder gets the signal.
@@ -69,17 +69,20 @@ impl Client {
     }
 
     /// Refuses all if one is malformed.
-    pub(super) fn admit_all(&self, new: impl IntoIterator<Item = NewInstance>) -> Result<Vec<NewInstance>> {
+    pub(super) async fn admit_all(
+        &self,
+        new: impl IntoIterator<Item = NewInstance>,
+    ) -> Result<Vec<NewInstance>> {
         let mut batch: Vec<_> = new.into_iter().collect();
         batch.iter_mut().try_for_each(|new| self.admit(new))?;
+        self.check_signals(&batch).await?;
         Ok(batch)
     }
 
     fn admit(&self, new: &mut NewInstance) -> Result<()> {
         self.namespace.as_ref().clone_into(&mut new.namespace);
         new.history.get_or_insert(self.history);
-        new.check(&self.limits)?;
-        self.registry.check_signals(new)
+        new.check(&self.limits)
     }
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Client;
+use crate::gate::Unfit;
 use crate::limits::check_name;
 use crate::store::{Assigned, Completed, Completion, InteractionCount, InteractionFilter, Refusal, Which};
 use crate::token::Tokens;
-use crate::unit::Unfit;
 use crate::{Error, InstanceId, Interaction, InteractionId, Json, Result, UnitView};
 
 impl Client {
@@ -54,10 +54,19 @@ impl Client {
     /// Answers many interactions at once, and says for each what became of it.
     pub async fn complete_many(&self, batch: Vec<Completion>) -> Result<Vec<Completed>> {
         let (mut taken, mut unfit) = (Vec::with_capacity(batch.len()), Vec::new());
-        for (place, completion) in batch.into_iter().enumerate() {
-            match self.fitted(completion).await? {
-                Ok(completion) => taken.push(completion),
-                Err(Unfit { refusal, reason }) => unfit.push((place, Completed::Unfit { refusal, reason })),
+        let answers: Vec<&Json> =
+            batch.iter().filter_map(|completion| completion.result.as_ref().ok()).collect();
+        answers.iter().try_for_each(|answer| self.limits.check_document("output", answer))?;
+        if self.takes_as_they_are(&answers).await? {
+            taken = batch;
+        } else {
+            for (place, completion) in batch.into_iter().enumerate() {
+                match self.fitted(completion).await? {
+                    Ok(completion) => taken.push(completion),
+                    Err(Unfit { refusal, reason }) => {
+                        unfit.push((place, Completed::Unfit { refusal, reason }))
+                    }
+                }
             }
         }
         let mut completed = self.applied(self.store.complete(taken).await?);
@@ -113,15 +122,10 @@ impl Client {
     /// The completion as it is to be stored, if its output is what the machine that asked takes.
     async fn fitted(&self, mut completion: Completion) -> Result<Result<Completion, Unfit>> {
         let Ok(answer) = &completion.result else { return Ok(Ok(completion)) };
-        self.limits.check_document("output", answer)?;
-        if self.registry.takes_as_it_is(answer) {
-            return Ok(Ok(completion));
-        }
         let asked = self.store.interaction(completion.namespace.clone(), completion.to.clone()).await?;
         // What is unknown or answered already is told so by the store.
         let Some(asked) = asked.filter(|asked| asked.status.is_open()) else { return Ok(Ok(completion)) };
-        let admitted = self.registry.admit(&self.limits, &asked, answer.clone());
-        Ok(admitted.map(|output| {
+        Ok(self.output(&asked, answer.clone()).await?.map(|output| {
             completion.result = Ok(output);
             completion
         }))

@@ -23,7 +23,7 @@ impl Client {
         conn: &mut postgres::Connection,
         new: impl IntoIterator<Item = NewInstance>,
     ) -> Result<Vec<Inserted>> {
-        postgres::insert_in(conn, self.admit_all(new)?).await
+        postgres::insert_in(conn, self.admit_all(new).await?).await
     }
 
     /// Sends a signal in the caller's transaction, on PostgreSQL.
@@ -38,12 +38,12 @@ impl Client {
         let target = target.into();
         signal.check(&self.limits)?;
         check_target(&target)?;
-        let machine = match self.registry.might_refuse(&signal.name, &signal.payload) {
+        let machine = match self.might_refuse(&signal).await? {
             true => postgres::machine_in(conn, &self.namespace, &target).await?,
             false => None,
         };
         if let Some((machine, version)) = machine {
-            self.registry.check_payload(&machine, version, &signal.name, &signal.payload)?;
+            self.check_payload(&machine, version, &signal).await?;
         }
         let delivery = Delivery { namespace: self.namespace.to_string(), target: target.clone(), signal };
         match postgres::deliver_in(conn, delivery).await? {

@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::{FAULT_PAUSE, Shared};
+use crate::gate::Unfit;
 use crate::store::{
     Completed, Completion, Outbox, Refusal, SendOutcome, SendReport, Which, Written, outbox_queue,
 };
 use crate::transport::NamedTransport;
-use crate::unit::Unfit;
-use crate::{Interaction, Json, Result, Sending, Sent, When};
+use crate::{Interaction, Json, Sending, Sent, When};
 
 /// Requests taken in one go, however many places are free.
 const TAKE_ROWS_MAX: usize = 256;
@@ -119,7 +119,7 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
     let sent = hand_over(named, interaction.clone()).await;
     let outcome = match sent {
         Sent::Accepted => SendOutcome::Sent,
-        Sent::Answered(answer) => match fitted(shared, &interaction, answer) {
+        Sent::Answered(answer) => match shared.client.output(&interaction, answer).await {
             Ok(Ok(output)) => {
                 count(named, "answered");
                 return tell(&reports, Report::Answered(completion(&interaction, output), sends)).await;
@@ -181,13 +181,6 @@ fn again(
         return SendOutcome::Rejected(format!("given up after {tries} tries in {tried_for:?}: {reason}"));
     }
     SendOutcome::Retry { after: delay, error: reason }
-}
-
-/// The output that is stored for an answer that came with the acceptance.
-fn fitted(shared: &Shared, asked: &Interaction, answer: Json) -> Result<Result<Json, Unfit>> {
-    let limits = &shared.config.limits;
-    limits.check_document("output", &answer)?;
-    Ok(shared.registry.admit(limits, asked, answer))
 }
 
 fn completion(interaction: &Interaction, output: Json) -> Completion {

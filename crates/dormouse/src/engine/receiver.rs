@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::{FAULT_PAUSE, Shared};
-use crate::Client;
 use crate::transport::{NamedTransport, Reception};
 
 /// Receives until told to stop, and lets what is in hand be finished.
@@ -31,9 +30,8 @@ pub(super) async fn run(shared: Arc<Shared>, named: NamedTransport, steps: TaskT
 }
 
 fn reception(shared: &Shared, named: &NamedTransport) -> Reception {
-    let (limits, history) = (shared.config.limits, shared.config.history);
     Reception {
-        client: Client::new(shared.store.clone(), shared.registry.clone(), limits, history),
+        client: shared.client.clone(),
         transport: named.name.clone(),
         namespaces: shared.config.namespaces.clone(),
         stop: shared.stop.clone(),

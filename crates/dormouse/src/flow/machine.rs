@@ -12,7 +12,7 @@ use crate::check::{Ahead, Foreseen};
 use crate::graph::Graph;
 use crate::{
     Accepts, At, BoxError, Children, Context, DynMachine, Fault, Json, Retry, Running, Spawn, StepError,
-    Transition, Wake, When,
+    Takes, Transition, Wake, When,
 };
 
 /// Tries of what undoes an act: giving up would leave it done.
@@ -393,7 +393,15 @@ impl<S: FlowState, D: Send + Sync + 'static> DynMachine for FlowMachine<S, D> {
 
     fn accepts(&self) -> Vec<Accepts> {
         let of = |step: &Step<S, D>| match &step.task {
-            Task::Wait { wait, .. } => Some(wait.accepts),
+            Task::Wait { wait, .. } => Some(wait.accepts.clone()),
+            _ => None,
+        };
+        self.steps.iter().filter_map(of).collect()
+    }
+
+    fn takes(&self) -> Vec<Takes> {
+        let of = |step: &Step<S, D>| match &step.task {
+            Task::Dispatch { asking, .. } => Some(asking.takes.moved_to(&step.path)),
             _ => None,
         };
         self.steps.iter().filter_map(of).collect()

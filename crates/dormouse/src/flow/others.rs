@@ -1,5 +1,6 @@
 //! The parts that wait for others: children, and the outside world.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::parts::{Acting, AskKind, FanKind, Imagine, Imagined, Kind, Part, Place};
 use super::{ActResult, FlowState};
 use crate::sample::samples;
-use crate::{Answers, ChildView, Context, NewInstance, Result, Unit, UnitStatus, Verdict};
+use crate::{Answers, ChildView, Context, NewInstance, Result, Takes, Unit, UnitStatus, Verdict};
 
 /// Runs one child for each item, and waits for all of them.
 #[track_caller]
@@ -107,7 +108,8 @@ where
         Box::pin(async move { on_answers(state, cx.unit::<T>().await?) })
     };
     let ask = move |state: &S, at| unit(state).dispatch(at);
-    let kind = AskKind { ask: Arc::new(ask), hear: Arc::new(hear), imagine };
+    let kind =
+        AskKind { ask: Arc::new(ask), hear: Arc::new(hear), imagine, takes: Takes::one_or_many::<T>() };
     Asking { name: name.into(), place: Location::caller(), kind }
 }
 
@@ -145,6 +147,32 @@ pub struct Asking<S> {
     name: String,
     place: Place,
     kind: AskKind<S>,
+}
+
+impl<S> Asking<S> {
+    /// Refuses an answer that does not fit this JSON Schema: see [`Takes::schema`].
+    #[cfg(feature = "schema")]
+    #[must_use]
+    pub fn schema(mut self, schema: serde_json::Value) -> Self {
+        self.kind.takes = self.kind.takes.schema(schema);
+        self
+    }
+
+    /// Builds what it is answered with from the request and the answer: see [`Takes::projector`].
+    #[must_use]
+    pub fn projector<R, A, T, E>(
+        mut self,
+        build: impl Fn(R, A) -> std::result::Result<T, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        R: DeserializeOwned,
+        A: DeserializeOwned,
+        T: Serialize,
+        E: fmt::Display,
+    {
+        self.kind.takes = self.kind.takes.projector(build);
+        self
+    }
 }
 
 impl<S, D> From<Asking<S>> for Part<S, D> {

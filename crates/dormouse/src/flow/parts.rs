@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{ActResult, Cx};
-use crate::{Accepts, At, ChildView, Context, Dispatch, Json, NewInstance, Retry, Signal, When};
+use crate::{Accepts, At, ChildView, Context, Dispatch, Json, NewInstance, Retry, Signal, Takes, When};
 
 /// A place in the source, for findings that point at it.
 pub(super) type Place = &'static Location<'static>;
@@ -80,6 +80,7 @@ pub(super) struct AskKind<S> {
     pub(super) ask: Ask<S>,
     pub(super) hear: Hear<S>,
     pub(super) imagine: Imagine<S>,
+    pub(super) takes: Takes,
 }
 
 pub(super) struct CaseOf<S, D> {
@@ -275,6 +276,14 @@ impl<S, D> Wait<S, D> {
     #[must_use]
     pub fn such_as(mut self, payload: &impl Serialize) -> Self {
         self.kind.payloads.extend(Json::encode("signal payload", payload));
+        self
+    }
+
+    /// Refuses a payload that does not fit this JSON Schema: see [`Accepts::schema`].
+    #[cfg(feature = "schema")]
+    #[must_use]
+    pub fn schema(mut self, schema: serde_json::Value) -> Self {
+        self.kind.accepts = self.kind.accepts.schema(schema);
         self
     }
 

@@ -4,17 +4,20 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::DynMachine;
+use crate::gate::Gates;
 use crate::limits::check_name;
-use crate::store::Definition;
-use crate::unit::{Gate, Unfit};
-use crate::{Accepts, Error, History, Interaction, Json, Limits, NewInstance, NewSignal, Result, Takes};
+use crate::{Declaration, Error, History, Json, NewInstance, Result};
 
 /// The machines registered with an engine, by name and version.
 #[derive(Clone, Default)]
 pub struct Registry {
-    by_name: HashMap<String, BTreeMap<u32, Arc<dyn DynMachine>>>,
-    /// What the newest version of each takes as answers.
-    gates: HashMap<String, Arc<[Gate]>>,
+    by_name: HashMap<String, BTreeMap<u32, Registered>>,
+}
+
+#[derive(Clone)]
+struct Registered {
+    machine: Arc<dyn DynMachine>,
+    gates: Arc<Gates>,
 }
 
 impl Registry {
@@ -32,28 +35,29 @@ impl Registry {
         for step in machine.steps() {
             check_name("step name", &step)?;
         }
-        let gates = match gates(&*machine) {
-            Ok(gates) => gates,
+        let gates = match Gates::of(&*machine) {
+            Ok(gates) => Arc::new(gates),
             Err(reason) => return refuse(reason),
         };
         let versions = self.by_name.entry(machine.name().to_owned()).or_default();
         if versions.contains_key(&machine.version()) {
             return refuse(format!("version {} is registered already", machine.version()));
         }
-        if versions.keys().all(|version| *version < machine.version()) {
-            self.gates.insert(machine.name().to_owned(), gates);
-        }
-        versions.insert(machine.version(), machine);
+        versions.insert(machine.version(), Registered { machine, gates });
         Ok(())
     }
 
     /// The machine that runs instances of this name and version: that version itself, or the newest
     /// one that migrates from it.
     pub fn get(&self, name: &str, version: u32) -> Option<&Arc<dyn DynMachine>> {
+        self.registered(name, version).map(|registered| &registered.machine)
+    }
+
+    fn registered(&self, name: &str, version: u32) -> Option<&Registered> {
         let versions = self.by_name.get(name)?;
-        versions
-            .get(&version)
-            .or_else(|| versions.values().rev().find(|m| (m.migrates_from()..m.version()).contains(&version)))
+        let migrates =
+            |newer: &&Registered| (newer.machine.migrates_from()..newer.machine.version()).contains(&version);
+        versions.get(&version).or_else(|| versions.values().rev().find(migrates))
     }
 
     /// Every name and version that instances can have and this process can run.
@@ -69,74 +73,37 @@ impl Registry {
 
     /// Every machine.
     pub fn machines(&self) -> impl Iterator<Item = &Arc<dyn DynMachine>> {
+        self.all().map(|registered| &registered.machine)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Registered> {
         self.by_name.values().flat_map(BTreeMap::values)
     }
 
     /// Every machine as it is declared, where `history` decides for those that do not.
-    pub(crate) fn definitions(&self, history: History) -> Vec<Definition> {
-        let definition = |machine: &Arc<dyn DynMachine>| Definition {
-            name: machine.name().to_owned(),
-            version: machine.version(),
-            steps: machine.steps(),
-            queue: machine.queue().to_owned(),
-            keeps_history: machine.history().unwrap_or(history) == History::On,
-        };
-        self.machines().map(definition).collect()
+    pub(crate) fn declarations(&self, history: History) -> Vec<Declaration> {
+        self.machines().map(|machine| Declaration::of(&**machine, history)).collect()
     }
 
-    /// Whether any machine would refuse this payload of a signal; only then does it matter whose it is.
-    pub(crate) fn might_refuse(&self, signal: &str, payload: &Json) -> bool {
-        let refuses = |accepts: &Accepts| accepts.name == signal && (accepts.check)(payload).is_err();
-        self.machines().any(|machine| machine.accepts().iter().any(refuses))
-    }
-
-    /// Whether every machine would take this answer as it is; only otherwise does it matter whose it is.
-    pub(crate) fn takes_as_it_is(&self, answer: &Json) -> bool {
-        self.gates.values().flat_map(|gates| gates.iter()).all(|gate| gate.is_open_for(answer))
-    }
-
-    /// The output that is stored for an answer to this interaction, as the newest version of its machine declares it.
-    pub(crate) fn admit(&self, limits: &Limits, asked: &Interaction, answer: Json) -> Result<Json, Unfit> {
-        let gates = self.gates.get(&asked.machine).map(|gates| gates.iter()).unwrap_or_default();
-        let mut of_step = gates.filter(|gate| gate.step == asked.step);
-        of_step.try_fold(answer, |answer, gate| gate.admit(limits, &asked.request, answer))
+    /// The doors of the machine that runs instances of this name and version.
+    pub(crate) fn gates(&self, name: &str, version: u32) -> Option<&Arc<Gates>> {
+        self.registered(name, version).map(|registered| &registered.gates)
     }
 
     /// Refuses an instance that brings a signal its own machine refuses.
     pub(crate) fn check_signals(&self, new: &NewInstance) -> Result<()> {
-        let check =
-            |signal: &NewSignal| self.check_payload(&new.machine, new.version, &signal.name, &signal.payload);
-        new.signals.iter().try_for_each(check)
+        let Some(gates) = self.gates(&new.machine, new.version) else { return Ok(()) };
+        new.signals.iter().try_for_each(|signal| gates.check_signal(&new.machine, signal))
     }
 
-    /// Refuses a payload that the machine's declaration of the signal refuses.
-    pub(crate) fn check_payload(
-        &self,
-        machine: &str,
-        version: u32,
-        signal: &str,
-        payload: &Json,
-    ) -> Result<()> {
-        let Some(definition) = self.get(machine, version) else { return Ok(()) };
-        let accepts = definition.accepts();
-        let Some(Accepts { check, .. }) = accepts.iter().find(|accepts| accepts.name == signal) else {
-            return Ok(());
-        };
-        check(payload).map_err(|reason| Error::PayloadRefused {
-            signal: signal.to_owned(),
-            machine: machine.to_owned(),
-            reason,
-        })
+    /// Whether any machine would refuse this payload of a signal; only then does it matter whose it is.
+    pub(crate) fn might_refuse(&self, signal: &str, payload: &Json) -> bool {
+        self.all().any(|registered| registered.gates.payload(signal, payload).is_err())
     }
-}
 
-/// What a machine takes as answers, ready to be checked; or what is wrong with how it says so.
-fn gates(machine: &dyn DynMachine) -> Result<Arc<[Gate]>, String> {
-    let steps = machine.steps();
-    let gates = machine.takes().into_iter().map(Takes::gate).collect::<Result<Vec<Gate>, _>>()?;
-    match gates.iter().find(|gate| !steps.iter().any(|step| step == gate.step)) {
-        Some(stray) => Err(format!("it says what it takes at {:?}, which is none of its steps", stray.step)),
-        None => Ok(gates.into()),
+    /// Whether every machine would take this answer as it is; only otherwise does it matter whose it is.
+    pub(crate) fn takes_as_it_is(&self, answer: &Json) -> bool {
+        self.all().all(|registered| registered.gates.are_open_for(answer))
     }
 }
 

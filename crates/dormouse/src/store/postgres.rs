@@ -52,8 +52,8 @@ pub(crate) use self::within::{deliver_in, insert_in, machine_in};
 use crate::poke::Hub;
 use crate::store::{
     About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim, Claimed,
-    Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit, NewWorker, Page,
-    Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Written,
+    Collect, Collected, Commit, Declared, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit,
+    NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Written,
 };
 use crate::{
     At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
@@ -182,6 +182,10 @@ impl Store for PostgresStore {
 
     fn register(&self, worker: NewWorker) -> Reply<'_, WorkerId> {
         Box::pin(async move { lease::register(&self.db, &worker).await })
+    }
+
+    fn declared(&self) -> Reply<'_, Vec<Declared>> {
+        Box::pin(lease::declared(&self.db))
     }
 
     fn heartbeat(&self, worker: WorkerId, lease: Duration) -> Reply<'_, Lease> {

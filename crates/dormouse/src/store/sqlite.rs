@@ -42,8 +42,8 @@ use self::writer::{Sync, Writer};
 use crate::poke::Hub;
 use crate::store::{
     About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim, Claimed,
-    Collect, Collected, Commit, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit, NewWorker, Page,
-    Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Written,
+    Collect, Collected, Commit, Declared, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit,
+    NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Written,
 };
 use crate::{
     At, Clock, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
@@ -174,6 +174,10 @@ impl Store for SqliteStore {
 
     fn register(&self, worker: NewWorker) -> Reply<'_, WorkerId> {
         quiet(self.write(move |tx| lease::register(tx, &worker)))
+    }
+
+    fn declared(&self) -> Reply<'_, Vec<Declared>> {
+        self.read(lease::declared)
     }
 
     fn heartbeat(&self, worker: WorkerId, lease: Duration) -> Reply<'_, Lease> {

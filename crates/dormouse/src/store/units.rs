@@ -164,6 +164,8 @@ words! {
         Schema => "schema",
         /// The machine could not build the step's output from it.
         Projection => "projection",
+        /// It must be checked or built by what this process does not have.
+        Unchecked => "unchecked",
         /// The resume token is not one of ours, or was altered, or was made for something else.
         Forged => "forged",
         /// The resume token's time is over.
@@ -185,6 +187,9 @@ impl Refusal {
             Self::Malformed => "its output is not what the machine takes",
             Self::Schema => "its output does not fit the machine's schema",
             Self::Projection => "the machine cannot build the step's output from it",
+            Self::Unchecked => {
+                "it cannot be checked here: answer where the machine's code is, such as the program that runs its workers"
+            }
             Self::Forged => {
                 "the resume token is not one of ours, was altered, or was made for something else"
             }

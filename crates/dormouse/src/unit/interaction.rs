@@ -121,6 +121,8 @@ pub struct Interaction {
     pub namespace: String,
     /// That instance's machine.
     pub machine: String,
+    /// The version of it that asked.
+    pub version: u32,
     /// The step that will see the answer.
     pub step: String,
     /// How it is sent.

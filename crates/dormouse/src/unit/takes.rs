@@ -1,18 +1,16 @@
 //! What a step takes as the answer of its unit: checked at the door, and perhaps built from what came.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::gate::{Check, Projector};
 use crate::json::decode_text;
-use crate::store::Refusal;
-use crate::{Form, Json, Limits};
-
-type Check = fn(&Json) -> Result<(), String>;
-type Projector = Arc<dyn Fn(&Json, &Json) -> Result<Json, String> + Send + Sync>;
+use crate::machine::Taken;
+use crate::{Form, Json};
 
 /// The output of a unit, as the step that reads it declares it: see [`crate::Machine::takes`].
 ///
@@ -26,11 +24,10 @@ type Projector = Arc<dyn Fn(&Json, &Json) -> Result<Json, String> + Send + Sync>
 /// ```
 #[derive(Clone)]
 pub struct Takes {
-    step: &'static str,
-    reads: Check,
-    #[cfg(feature = "schema")]
-    schema: Option<serde_json::Value>,
-    projector: Option<Projector>,
+    pub(crate) step: Cow<'static, str>,
+    pub(crate) reads: Check,
+    pub(crate) schema: Option<serde_json::Value>,
+    pub(crate) projector: Option<Projector>,
     form: fn() -> Form,
 }
 
@@ -38,18 +35,31 @@ impl Takes {
     /// What a unit that leads to this step is answered with: for a unit that asks for a list, `Vec<T>`.
     pub fn at<T: DeserializeOwned>(step: &'static str) -> Self {
         Self {
-            step,
+            step: Cow::Borrowed(step),
             reads: |output| decode_text::<T>(output.as_str()).map(drop),
-            #[cfg(feature = "schema")]
             schema: None,
             projector: None,
             form: Form::of::<T>,
         }
     }
 
+    /// What a unit is answered with whose shape is not known before it asks: `T`, or a list of it.
+    pub(crate) fn one_or_many<T: DeserializeOwned>() -> Self {
+        let reads: Check = |output| match decode_text::<T>(output.as_str()) {
+            Err(_) if output.as_str().starts_with('[') => decode_text::<Vec<T>>(output.as_str()).map(drop),
+            one => one.map(drop),
+        };
+        Self { reads, ..Self::at::<T>("") }
+    }
+
+    /// The same, at another step.
+    pub(crate) fn moved_to(&self, step: &str) -> Self {
+        Self { step: Cow::Owned(step.to_owned()), ..self.clone() }
+    }
+
     /// The step that sees it.
-    pub const fn step(&self) -> &'static str {
-        self.step
+    pub fn step(&self) -> &str {
+        &self.step
     }
 
     /// What an answer looks like as it comes in.
@@ -91,24 +101,6 @@ impl Takes {
         }));
         self
     }
-
-    /// The gate that this declares, or what is wrong with it.
-    pub(crate) fn gate(self) -> Result<Gate, String> {
-        Ok(Gate {
-            #[cfg(feature = "schema")]
-            schema: self.schema.as_ref().map(|schema| compiled(self.step, schema)).transpose()?,
-            step: self.step,
-            reads: self.reads,
-            projector: self.projector,
-        })
-    }
-}
-
-#[cfg(feature = "schema")]
-fn compiled(step: &str, schema: &serde_json::Value) -> Result<jsonschema::Validator, String> {
-    // Offline, whatever features others give the validator.
-    let built = jsonschema::options().offline().build(schema);
-    built.map_err(|error| format!("the schema of what it takes at {step:?} cannot be used: {error}"))
 }
 
 impl fmt::Debug for Takes {
@@ -117,60 +109,13 @@ impl fmt::Debug for Takes {
     }
 }
 
-/// Why an answer was not let in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unfit {
-    pub(crate) refusal: Refusal,
-    pub(crate) reason: String,
-}
-
-/// A declaration, ready to check answers.
-pub(crate) struct Gate {
-    pub(crate) step: &'static str,
-    reads: Check,
-    #[cfg(feature = "schema")]
-    schema: Option<jsonschema::Validator>,
-    projector: Option<Projector>,
-}
-
-impl Gate {
-    /// Whether it lets every answer of this text through as it is, whatever was asked.
-    pub(crate) fn is_open_for(&self, answer: &Json) -> bool {
-        self.projector.is_none() && self.fits(answer).is_ok() && (self.reads)(answer).is_ok()
-    }
-
-    /// The output that is stored for an answer: checked as it came, built, and checked as the step will read it.
-    pub(crate) fn admit(&self, limits: &Limits, request: &Json, answer: Json) -> Result<Json, Unfit> {
-        let unfit = |refusal| move |reason| Unfit { refusal, reason };
-        self.fits(&answer).map_err(unfit(Refusal::Schema))?;
-        let output = match &self.projector {
-            None => answer,
-            Some(project) => {
-                let built = catch_unwind(AssertUnwindSafe(|| project(request, &answer)));
-                let built = built.unwrap_or_else(|_| Err("it panicked".to_owned()));
-                let fits = |built: Json| limits.check_document("output", &built).map(|()| built);
-                let built = built.and_then(|built| fits(built).map_err(|error| error.to_string()));
-                built.map_err(unfit(Refusal::Projection))?
-            }
-        };
-        (self.reads)(&output).map_err(unfit(Refusal::Malformed))?;
-        Ok(output)
-    }
-
-    #[cfg(feature = "schema")]
-    fn fits(&self, answer: &Json) -> Result<(), String> {
-        let Some(schema) = &self.schema else { return Ok(()) };
-        let value = decode_text::<serde_json::Value>(answer.as_str())?;
-        schema.validate(&value).map_err(|error| {
-            let path = error.instance_path().to_string();
-            let place = if path.is_empty() { "at the top".to_owned() } else { format!("at {path}") };
-            // What came in is the sender's, and may be long or private: it is not repeated.
-            format!("{place}: {}", error.masked())
-        })
-    }
-
-    #[cfg(not(feature = "schema"))]
-    fn fits(&self, _: &Json) -> Result<(), String> {
-        Ok(())
+impl From<&Takes> for Taken {
+    fn from(takes: &Takes) -> Self {
+        Self {
+            step: takes.step.to_string(),
+            form: takes.form(),
+            schema: takes.schema.clone(),
+            is_built: takes.projector.is_some(),
+        }
     }
 }

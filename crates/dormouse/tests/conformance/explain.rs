@@ -213,7 +213,7 @@ async fn serving(kit: &Kit, queue: &str, machine: &str, version: u32) {
         lease: Duration::from_secs(60),
         queues: vec![queue.to_owned()],
         machines: vec![(machine.to_owned(), version)],
-        definitions: vec![],
+        declares: vec![],
     };
     kit.store.register(worker).await.expect("a worker registers");
 }

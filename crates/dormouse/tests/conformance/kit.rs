@@ -110,16 +110,21 @@ impl Kit {
     }
 
     pub async fn worker_with_lease(&self, name: &str, lease: Duration) -> WorkerId {
-        let worker = NewWorker {
+        let worker = NewWorker { lease, ..self.new_worker(name) };
+        self.store.register(worker).await.expect("a worker registers")
+    }
+
+    /// One that runs `m` and declares nothing.
+    pub fn new_worker(&self, name: &str) -> NewWorker {
+        NewWorker {
             name: name.to_owned(),
             process: dormouse::Process::current(),
             namespaces: Namespaces::All,
-            lease,
+            lease: Duration::from_secs(u32::MAX.into()),
             queues: vec!["default".to_owned()],
             machines: vec![("m".to_owned(), 1)],
-            definitions: vec![],
-        };
-        self.store.register(worker).await.expect("a worker registers")
+            declares: vec![],
+        }
     }
 
     pub async fn insert(&self, new: NewInstance) -> InstanceId {

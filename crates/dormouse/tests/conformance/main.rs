@@ -46,6 +46,7 @@ macro_rules! suite {
 mod access;
 mod children;
 mod claims;
+mod declared;
 mod explain;
 mod flows;
 mod groups;

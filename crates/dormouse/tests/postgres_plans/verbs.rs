@@ -30,7 +30,7 @@ impl Verbs {
             namespaces: Namespaces::All,
             queues: vec!["default".to_owned()],
             machines: vec![("m".to_owned(), 1)],
-            definitions: Vec::new(),
+            declares: Vec::new(),
         };
         self.store.register(worker).await.expect("a worker registers")
     }

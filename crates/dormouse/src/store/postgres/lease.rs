@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use sqlx::postgres::PgRow;
+
 use super::db::Db;
 use super::types::Columns;
 use crate::clock::micros;
-use crate::store::{Lease, Namespaces, NewWorker, Written};
+use crate::store::{Declared, Lease, Namespaces, NewWorker, Written};
 use crate::{Error, InstanceId, Process, Result, WorkerId};
 
 /// Counts are folded once they take this much room, and so many rows at a time.
@@ -22,7 +24,7 @@ pub(super) async fn register(db: &Db, worker: &NewWorker) -> Result<WorkerId> {
     };
     let (machines, versions): (Vec<&str>, Vec<i32>) =
         worker.machines.iter().map(|(name, version)| (name.as_str(), *version as i32)).unzip();
-    let definitions = serde_json::json!(worker.definitions).to_string();
+    let declares = serde_json::json!(worker.declares).to_string();
     let row = db
         .one(|| {
             sqlx::query(include_str!("register.sql"))
@@ -35,10 +37,24 @@ pub(super) async fn register(db: &Db, worker: &NewWorker) -> Result<WorkerId> {
                 .bind(&worker.queues)
                 .bind(&machines)
                 .bind(&versions)
-                .bind(&definitions)
+                .bind(&declares)
         })
         .await?;
     Ok(WorkerId(row.value("id")?))
+}
+
+pub(super) async fn declared(db: &Db) -> Result<Vec<Declared>> {
+    let rows = db.all(|| sqlx::query(include_str!("declared.sql"))).await?;
+    let declared = |row: &PgRow| {
+        Ok(Declared {
+            name: row.value("name")?,
+            version: row.number("version")?,
+            migrates_from: row.number("migrates_from")?,
+            at: row.moment("declared_at")?,
+            told: row.json("told")?,
+        })
+    };
+    rows.iter().map(declared).collect()
 }
 
 /// Ends the leases of workers that cannot come back.

@@ -32,10 +32,10 @@ begin
             d.transport, d.on_failure, counts[o.ord], d.quorum, d.in_flight, v_in_flight, d.item_timeout_us,
             d.outputs_max, p_now, dormouse.moment(o.at_us, o.in_us, p_now),
             case when counts[o.ord] = 0 then p_now end);
-        insert into dormouse.interactions (id, unit, item, instance, namespace, machine, step, transport, status,
-            idempotency_key, correlation_id, opened_at, deadline, send_at, request)
-        select nextval('dormouse.interaction_ids'), ids[o.ord], a.item, o.id, i.namespace, i.machine, o.step,
-            d.transport, 'pending', a.idempotency_key, a.correlation_id, case when a.flies then p_now end,
+        insert into dormouse.interactions (id, unit, item, instance, namespace, machine, version, step, transport,
+            status, idempotency_key, correlation_id, opened_at, deadline, send_at, request)
+        select nextval('dormouse.interaction_ids'), ids[o.ord], a.item, o.id, i.namespace, i.machine, o.version,
+            o.step, d.transport, 'pending', a.idempotency_key, a.correlation_id, case when a.flies then p_now end,
             case when a.flies then first_late[o.ord] end, case when a.flies and v_sends then p_now end,
             a.request::json
         from (

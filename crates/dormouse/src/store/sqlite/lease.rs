@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
-use super::tx::Tx;
+use super::tx::{Tx, timestamp};
 use crate::clock::later;
-use crate::store::{Lease, Namespaces, NewWorker};
-use crate::{EventKind, InstanceId, Process, Result, Status, WorkerId};
+use crate::store::{Declared, Lease, Namespaces, NewWorker};
+use crate::{Declaration, EventKind, InstanceId, Json, Process, Result, Status, WorkerId};
 
 pub(super) fn register(tx: &mut Tx<'_>, worker: &NewWorker) -> Result<WorkerId> {
     end_leases(tx, |name, process| name == worker.name || process.is_gone())?;
@@ -27,7 +27,30 @@ pub(super) fn register(tx: &mut Tx<'_>, worker: &NewWorker) -> Result<WorkerId> 
         serde_json::json!(worker.queues).to_string(),
         serde_json::json!(worker.machines).to_string(),
     ])?;
-    Ok(WorkerId(tx.conn().last_insert_rowid()))
+    let id = WorkerId(tx.conn().last_insert_rowid());
+    worker.declares.iter().try_for_each(|declaration| declare(tx, declaration))?;
+    Ok(id)
+}
+
+fn declare(tx: &Tx<'_>, declaration: &Declaration) -> Result<()> {
+    let Declaration { name, version, migrates_from, .. } = declaration;
+    let told = serde_json::json!(declaration).to_string();
+    tx.sql(include_str!("declare.sql"))?.execute(params![name, version, migrates_from, tx.now_us(), told])?;
+    Ok(())
+}
+
+pub(super) fn declared(conn: &Connection) -> Result<Vec<Declared>> {
+    let mut sql = conn.prepare_cached(include_str!("declared.sql"))?;
+    let declared = sql.query_map([], |row| {
+        Ok(Declared {
+            name: row.get("name")?,
+            version: row.get("version")?,
+            migrates_from: row.get("migrates_from")?,
+            at: timestamp(row.get("declared_at")?),
+            told: Json::trusted(row.get::<_, String>("told")?),
+        })
+    })?;
+    Ok(declared.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Ends the leases of workers that cannot come back.

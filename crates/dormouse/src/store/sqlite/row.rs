@@ -14,7 +14,7 @@ use crate::{At, EventKind, InstanceId, Json, Result, Status, Target, Wake, Worke
 pub(super) struct Row {
     pub(super) id: InstanceId,
     pub(super) namespace: String,
-    machine: String,
+    pub(super) machine: String,
     pub(super) status: Status,
     pub(super) step: String,
     pub(super) seq: u64,

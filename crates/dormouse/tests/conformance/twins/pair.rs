@@ -292,7 +292,7 @@ impl Pair {
             lease,
             queues: vec!["default".to_owned()],
             machines: vec![("m".to_owned(), 1)],
-            definitions: vec![],
+            declares: vec![],
         };
         let left = self.left.store.register(worker.clone()).await.expect("a worker registers");
         let right = self.right.store.register(worker).await.expect("a worker registers");

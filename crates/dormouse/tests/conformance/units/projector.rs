@@ -19,6 +19,7 @@ use crate::kit::*;
 suite![
     what_is_built_from_request_and_answer_is_stored_and_read,
     an_answer_that_nothing_can_be_built_from_is_refused_and_the_interaction_waits_on,
+    what_only_code_can_build_is_refused_where_the_code_is_not,
     what_is_built_once_stays_though_a_repeat_says_something_else,
     an_answer_that_comes_with_the_acceptance_is_built_too,
     a_bad_answer_with_the_acceptance_is_asked_for_again,
@@ -111,6 +112,18 @@ async fn an_answer_that_nothing_can_be_built_from_is_refused_and_the_interaction
     assert_eq!((waits.status, waits.answered), (InteractionStatus::Pending, false));
     client.complete(item, &1).await.expect("a completion");
     assert_eq!(client.wait::<Quote>(id, SOON).await.expect("an output"), Price { cents: 300 });
+    engine.shutdown().await;
+}
+
+async fn what_only_code_can_build_is_refused_where_the_code_is_not(kit: Kit) {
+    let (engine, id, item) = asked(&kit).await;
+    let refused = kit.client().complete(item, &0.25).await;
+    let Err(Error::CompletionRefused { refusal, reason: Some(reason), .. }) = refused else {
+        panic!("{refused:?}")
+    };
+    assert!(refusal == Refusal::Unchecked && reason.contains("builds its output"), "{refusal}: {reason}");
+    kit.client().fail(item, "nobody sells it").await.expect("a failure needs no code");
+    kit.until(id, Status::Failed).await;
     engine.shutdown().await;
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use dormouse::prelude::*;
 use dormouse::store::{Completed, Refusal, Which};
 use dormouse::{
-    Error, INTERACTION_API, Interaction, InteractionStatus, Json, Sending, Sent, Status, Takes, Tokens,
-    Transport,
+    Client, Engine, Error, INTERACTION_API, Interaction, InteractionStatus, Json, Sending, Sent, Status,
+    Takes, Tokens, Transport,
 };
 use serde_json::{Value, json};
 
@@ -17,6 +17,7 @@ use crate::kit::*;
 
 suite![
     an_answer_that_does_not_fit_is_refused_by_every_way_in_and_the_interaction_waits_on,
+    a_process_without_the_code_holds_answers_against_the_same_schema,
     an_answer_with_the_acceptance_is_held_against_the_schema_too,
     a_schema_that_cannot_be_used_or_would_have_to_be_fetched_is_told_at_the_start,
 ];
@@ -59,10 +60,21 @@ impl Machine for Offers {
 async fn an_answer_that_does_not_fit_is_refused_by_every_way_in_and_the_interaction_waits_on(kit: Kit) {
     let engine =
         kit.engine().machine(Offers { transport: INTERACTION_API }).start().await.expect("it starts");
-    let client = engine.client();
+    answers_are_held_against_the_schema(&kit, engine.client(), engine).await;
+}
+
+async fn a_process_without_the_code_holds_answers_against_the_same_schema(kit: Kit) {
+    let outside = kit.client();
+    assert!(outside.declarations().await.expect("a read").is_empty(), "it was there before any worker");
+    let engine =
+        kit.engine().machine(Offers { transport: INTERACTION_API }).start().await.expect("it starts");
+    answers_are_held_against_the_schema(&kit, outside, engine).await;
+}
+
+async fn answers_are_held_against_the_schema(kit: &Kit, client: Client, engine: Engine) {
     let id = client.start::<Offers>(Asking::Ask).await.expect("a start");
     kit.until(id, Status::AwaitingCompletion).await;
-    let item = items(&kit, id).await.remove(0);
+    let item = items(kit, id).await.remove(0);
     let tokens = Tokens::new("k1", b"a secret of more than thirty-two bytes").expect("a key");
     let token = tokens.issue(&item, kit.now() + Duration::from_secs(60));
     let by_correlation = || Which::Correlation("offers".to_owned());

@@ -137,6 +137,7 @@ pub(super) fn interaction(row: &PgRow) -> Result<Interaction> {
         instance: InstanceId(row.value("instance")?),
         namespace: row.value("namespace")?,
         machine: row.value("machine")?,
+        version: row.number("version")?,
         step: row.value("step")?,
         transport: row.value("transport")?,
         status: word(row, "status", InteractionStatus::parse)?,

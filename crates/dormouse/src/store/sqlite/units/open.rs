@@ -77,8 +77,6 @@ fn insert(tx: &Tx<'_>, row: &Row, dispatch: &Dispatch, deadline: Option<Timestam
 }
 
 fn ask(tx: &mut Tx<'_>, row: &Row, unit: &OpenUnit, dispatch: &Dispatch) -> Result<()> {
-    let machine: String =
-        tx.sql("select machine from instances where id = ?1")?.query_row([row.id.0], |row| row.get(0))?;
     let now = tx.now_us();
     let deadline = unit.item_deadline_us(now);
     let send_at = (unit.transport != INTERACTION_API).then_some(now);
@@ -90,7 +88,8 @@ fn ask(tx: &mut Tx<'_>, row: &Row, unit: &OpenUnit, dispatch: &Dispatch) -> Resu
             item as i64,
             row.id.0,
             row.namespace,
-            machine,
+            row.machine,
+            row.version,
             row.step,
             unit.transport,
             ask.idempotency_key,

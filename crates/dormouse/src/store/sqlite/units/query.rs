@@ -153,6 +153,7 @@ pub(super) fn interaction_row(row: &Row<'_>) -> rusqlite::Result<Interaction> {
         instance: InstanceId(row.get("instance")?),
         namespace: row.get("namespace")?,
         machine: row.get("machine")?,
+        version: row.get("version")?,
         step: row.get("step")?,
         transport: row.get("transport")?,
         status: status(row, "status")?,

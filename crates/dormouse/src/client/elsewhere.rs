@@ -1,0 +1,179 @@
+//! Machines whose code is in other processes: what they declare, as those processes left it in the database.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Client;
+use crate::gate::{Gates, Unfit};
+use crate::json::decode_text;
+use crate::store::Declared;
+use crate::{Declaration, Interaction, Json, NewInstance, NewSignal, Result};
+
+/// How old what is known may be where asking each time would cost too much.
+const KNOWN_FOR: Duration = Duration::from_secs(1);
+
+/// What is known of machines elsewhere, and since when.
+#[derive(Default)]
+pub(super) struct Elsewhere(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    read_at: Option<Instant>,
+    machines: Arc<[Arc<Foreign>]>,
+}
+
+/// A version of a machine, as it was declared last.
+pub(super) struct Foreign {
+    declared: Declared,
+    declaration: Option<Arc<Declaration>>,
+    gates: Arc<Gates>,
+}
+
+impl Foreign {
+    fn of(declared: Declared) -> Self {
+        match decode_text::<Declaration>(declared.told.as_str()) {
+            Ok(declaration) => {
+                let gates = Arc::new(Gates::elsewhere(&declaration));
+                Self { declared, declaration: Some(Arc::new(declaration)), gates }
+            }
+            Err(reason) => {
+                let reason = format!("what machine {} declares cannot be read: {reason}", declared.name);
+                Self { declared, declaration: None, gates: Arc::new(Gates::unreadable(reason)) }
+            }
+        }
+    }
+}
+
+impl Elsewhere {
+    /// What is known, if it is not older than this. While one looks anew, the others go on with what they have.
+    fn known(&self, age_max: Duration) -> Option<Arc<[Arc<Foreign>]>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.read_at?.elapsed() > age_max {
+            known.read_at = Some(Instant::now());
+            return None;
+        }
+        Some(known.machines.clone())
+    }
+
+    /// Takes what was read. What did not change is not compiled again.
+    fn learn(&self, declared: Vec<Declared>) -> Arc<[Arc<Foreign>]> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let foreign =
+            |declared: Declared| match known.machines.iter().find(|old| old.declared.told == declared.told) {
+                Some(old) => Arc::new(Foreign {
+                    declared,
+                    declaration: old.declaration.clone(),
+                    gates: old.gates.clone(),
+                }),
+                None => Arc::new(Foreign::of(declared)),
+            };
+        let machines: Arc<[Arc<Foreign>]> = declared.into_iter().map(foreign).collect();
+        *known = Known { read_at: Some(Instant::now()), machines: machines.clone() };
+        machines
+    }
+}
+
+impl Client {
+    /// What the machine that runs instances of this name and version declares: as the code that is registered here
+    /// says, or else as the worker that registered last left it in the database.
+    pub async fn declaration(&self, machine: &str, version: u32) -> Result<Option<Arc<Declaration>>> {
+        if let Some(code) = self.registry.get(machine, version) {
+            return Ok(Some(Arc::new(Declaration::of(&**code, self.history))));
+        }
+        let elsewhere = self.elsewhere(KNOWN_FOR).await?;
+        Ok(running(&elsewhere, machine, version).and_then(|foreign| foreign.declaration.clone()))
+    }
+
+    /// What the newest version of each machine declares, by name: of those registered here, and of those that workers
+    /// elsewhere declared.
+    pub async fn declarations(&self) -> Result<Vec<Arc<Declaration>>> {
+        let mut newest: Vec<Arc<Declaration>> =
+            self.registry.declarations(self.history).into_iter().map(Arc::new).collect();
+        let here = |name: &str| self.registry.machines().any(|machine| machine.name() == name);
+        let elsewhere = self.elsewhere(KNOWN_FOR).await?;
+        let foreign = elsewhere.iter().filter(|foreign| !here(&foreign.declared.name));
+        newest.extend(foreign.filter_map(|foreign| foreign.declaration.clone()));
+        newest.sort_by(|one, other| (&one.name, other.version).cmp(&(&other.name, one.version)));
+        newest.dedup_by(|later, first| later.name == first.name);
+        Ok(newest)
+    }
+
+    /// The output that is stored for an answer to this interaction, if it is what the machine that asked takes.
+    pub(crate) async fn output(&self, asked: &Interaction, answer: Json) -> Result<Result<Json, Unfit>> {
+        self.limits.check_document("output", &answer)?;
+        Ok(match self.gates(&asked.machine, asked.version).await? {
+            Some(gates) => gates.answer(&self.limits, asked, answer),
+            None => Ok(answer),
+        })
+    }
+
+    /// Refuses a payload that the machine's declaration of the signal refuses.
+    pub(super) async fn check_payload(&self, machine: &str, version: u32, signal: &NewSignal) -> Result<()> {
+        match self.gates(machine, version).await? {
+            Some(gates) => gates.check_signal(machine, signal),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses instances that bring a signal their own machine refuses.
+    pub(super) async fn check_signals(&self, batch: &[NewInstance]) -> Result<()> {
+        for new in batch {
+            for signal in &new.signals {
+                self.check_payload(&new.machine, new.version, signal).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether any machine would refuse this payload of a signal; only then does it matter whose it is.
+    pub(super) async fn might_refuse(&self, signal: &NewSignal) -> Result<bool> {
+        let NewSignal { name, payload, .. } = signal;
+        let refuses = |foreign: &Arc<Foreign>| foreign.gates.payload(name, payload).is_err();
+        Ok(self.registry.might_refuse(name, payload) || self.elsewhere(KNOWN_FOR).await?.iter().any(refuses))
+    }
+
+    /// Whether every machine would take these answers as they are; only otherwise does it matter whose they are.
+    pub(super) async fn takes_as_they_are(&self, answers: &[&Json]) -> Result<bool> {
+        let here = answers.iter().all(|answer| self.registry.takes_as_it_is(answer));
+        // Answers are few, and checked once: what was declared a moment ago counts.
+        let elsewhere = self.elsewhere(Duration::ZERO).await?;
+        let is_open =
+            |foreign: &Arc<Foreign>| answers.iter().all(|answer| foreign.gates.are_open_for(answer));
+        Ok(here && elsewhere.iter().all(is_open))
+    }
+
+    /// The doors of the machine that runs instances of this name and version.
+    async fn gates(&self, machine: &str, version: u32) -> Result<Option<Arc<Gates>>> {
+        if let Some(gates) = self.registry.gates(machine, version) {
+            return Ok(Some(gates.clone()));
+        }
+        // One that is not known may have been declared a moment ago.
+        for age_max in [KNOWN_FOR, Duration::ZERO] {
+            if let Some(foreign) = running(&self.elsewhere(age_max).await?, machine, version) {
+                return Ok(Some(foreign.gates.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn elsewhere(&self, age_max: Duration) -> Result<Arc<[Arc<Foreign>]>> {
+        match self.elsewhere.known(age_max) {
+            Some(known) => Ok(known),
+            None => Ok(self.elsewhere.learn(self.store.declared().await?)),
+        }
+    }
+}
+
+/// Who would run instances of this name and version: of those that can, the one whose worker registered last; of one
+/// worker's, that version itself, or else the newest.
+fn running<'a>(elsewhere: &'a [Arc<Foreign>], machine: &str, version: u32) -> Option<&'a Foreign> {
+    let runs = |declared: &Declared| {
+        declared.name == machine && (declared.migrates_from..=declared.version).contains(&version)
+    };
+    let able = elsewhere.iter().filter(|foreign| runs(&foreign.declared));
+    let order = |foreign: &&Arc<Foreign>| {
+        let Declared { at, version: its, .. } = foreign.declared;
+        (at, its == version, its)
+    };
+    able.max_by_key(order).map(|found| &**found)
+}

@@ -1,0 +1,185 @@
+//! What stands at the doors of a machine: payloads of its signals and answers to its units are held against what it
+//! declares, before they are stored.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::schema::Schema;
+use crate::store::Refusal;
+use crate::{Accepts, Declaration, DynMachine, Error, Interaction, Json, Limits, NewSignal, Takes};
+
+/// Says why a document does not decode.
+pub(crate) type Check = fn(&Json) -> Result<(), String>;
+/// Builds an output from a request and its answer.
+pub(crate) type Projector = Arc<dyn Fn(&Json, &Json) -> Result<Json, String> + Send + Sync>;
+
+/// Why a document was not let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unfit {
+    pub(crate) refusal: Refusal,
+    pub(crate) reason: String,
+}
+
+/// The doors of one version of a machine.
+#[derive(Default)]
+pub(crate) struct Gates {
+    signals: Vec<Gate>,
+    answers: Vec<Gate>,
+    /// Why nothing can be let in: its declaration cannot be read here.
+    unreadable: Option<String>,
+}
+
+impl Gates {
+    /// Those of code that is here; or what is wrong with how it declares them.
+    pub(crate) fn of(machine: &dyn DynMachine) -> Result<Self, String> {
+        let steps = machine.steps();
+        let takes = machine.takes();
+        if let Some(stray) = takes.iter().find(|takes| !steps.iter().any(|step| step == takes.step())) {
+            return Err(format!("it says what it takes at {:?}, which is none of its steps", stray.step()));
+        }
+        Ok(Self {
+            signals: machine.accepts().into_iter().map(Gate::of_signal).collect::<Result<_, _>>()?,
+            answers: takes.into_iter().map(Gate::of_answer).collect::<Result<_, _>>()?,
+            unreadable: None,
+        })
+    }
+
+    /// Those of code that is elsewhere: as far as data can tell.
+    pub(crate) fn elsewhere(declaration: &Declaration) -> Self {
+        let gate = |name: &String, schema: &Option<serde_json::Value>, code| Gate {
+            name: name.clone(),
+            schema: schema.as_ref().map(Schema::compile),
+            code,
+        };
+        let signals = declaration.accepts.iter().map(|told| gate(&told.signal, &told.schema, Code::Unneeded));
+        let answers = declaration.takes.iter().map(|told| {
+            let code = if told.is_built { Code::Missing } else { Code::Unneeded };
+            gate(&told.step, &told.schema, code)
+        });
+        Self { signals: signals.collect(), answers: answers.collect(), unreadable: None }
+    }
+
+    /// Those of a machine whose declaration cannot be read here.
+    pub(crate) fn unreadable(reason: String) -> Self {
+        Self { unreadable: Some(reason), ..Self::default() }
+    }
+
+    /// Refuses a signal to this machine whose payload is not what it declares.
+    pub(crate) fn check_signal(&self, machine: &str, signal: &NewSignal) -> crate::Result<()> {
+        let NewSignal { name, payload, .. } = signal;
+        self.payload(name, payload).map_err(|reason| Error::PayloadRefused {
+            signal: name.clone(),
+            machine: machine.to_owned(),
+            reason,
+        })
+    }
+
+    /// Says why a payload of a signal is refused.
+    pub(crate) fn payload(&self, signal: &str, payload: &Json) -> Result<(), String> {
+        let mut of_signal = self.signals.iter().filter(|gate| gate.name == signal);
+        let checked = of_signal.try_for_each(|gate| gate.check(payload));
+        checked.map_err(|unfit| unfit.reason)
+    }
+
+    /// Whether every answer of this text is let through as it is, whatever was asked.
+    pub(crate) fn are_open_for(&self, answer: &Json) -> bool {
+        self.unreadable.is_none()
+            && self.answers.iter().all(|gate| !gate.code.builds() && gate.check(answer).is_ok())
+    }
+
+    /// The output that is stored for an answer.
+    pub(crate) fn answer(&self, limits: &Limits, asked: &Interaction, answer: Json) -> Result<Json, Unfit> {
+        if let Some(reason) = &self.unreadable {
+            return Err(Unfit { refusal: Refusal::Unchecked, reason: reason.clone() });
+        }
+        let mut of_step = self.answers.iter().filter(|gate| gate.name == asked.step);
+        of_step.try_fold(answer, |answer, gate| gate.admit(limits, &asked.request, answer))
+    }
+}
+
+/// One door.
+struct Gate {
+    /// The signal, or the step that reads the answer.
+    name: String,
+    /// Held against what comes in, as it comes.
+    schema: Option<Schema>,
+    code: Code,
+}
+
+/// What the machine's code has to say at a door.
+enum Code {
+    /// Whether it can read what is stored; perhaps it builds that.
+    Here { reads: Check, projector: Option<Projector> },
+    /// It is elsewhere, and has nothing to do here.
+    Unneeded,
+    /// It is elsewhere, and would have to build what is stored.
+    Missing,
+}
+
+impl Code {
+    fn builds(&self) -> bool {
+        matches!(self, Self::Missing | Self::Here { projector: Some(_), .. })
+    }
+}
+
+impl Gate {
+    fn of_signal(accepts: Accepts) -> Result<Self, String> {
+        let name = accepts.name.to_owned();
+        let schema = usable(accepts.schema.as_ref(), || format!("the signal {name:?}"))?;
+        Ok(Self { name, schema, code: Code::Here { reads: accepts.check, projector: None } })
+    }
+
+    fn of_answer(takes: Takes) -> Result<Self, String> {
+        let name = takes.step.into_owned();
+        let schema = usable(takes.schema.as_ref(), || format!("what it takes at {name:?}"))?;
+        Ok(Self { name, schema, code: Code::Here { reads: takes.reads, projector: takes.projector } })
+    }
+
+    /// Checks a document that is stored as it comes.
+    fn check(&self, document: &Json) -> Result<(), Unfit> {
+        self.schema.as_ref().map_or(Ok(()), |schema| schema.check(document))?;
+        match &self.code {
+            Code::Here { reads, .. } => reads(document).map_err(unfit(Refusal::Malformed)),
+            Code::Unneeded | Code::Missing => Ok(()),
+        }
+    }
+
+    /// The output that is stored for an answer: checked as it came, built, and checked as the step will read it.
+    fn admit(&self, limits: &Limits, request: &Json, answer: Json) -> Result<Json, Unfit> {
+        self.schema.as_ref().map_or(Ok(()), |schema| schema.check(&answer))?;
+        match &self.code {
+            Code::Unneeded => Ok(answer),
+            Code::Missing => Err(unfit(Refusal::Unchecked)(
+                "the machine builds its output from the answer, and this process does not have its code"
+                    .to_owned(),
+            )),
+            Code::Here { reads, projector } => {
+                let output = match projector {
+                    None => answer,
+                    Some(project) => {
+                        built(project, limits, request, &answer).map_err(unfit(Refusal::Projection))?
+                    }
+                };
+                reads(&output).map_err(unfit(Refusal::Malformed))?;
+                Ok(output)
+            }
+        }
+    }
+}
+
+fn built(project: &Projector, limits: &Limits, request: &Json, answer: &Json) -> Result<Json, String> {
+    let built = catch_unwind(AssertUnwindSafe(|| project(request, answer)));
+    let built = built.unwrap_or_else(|_| Err("it panicked".to_owned()))?;
+    limits.check_document("output", &built).map_err(|error| error.to_string())?;
+    Ok(built)
+}
+
+/// The schema of what this tells of, or what is wrong with it.
+fn usable(schema: Option<&serde_json::Value>, of: impl Fn() -> String) -> Result<Option<Schema>, String> {
+    let compiled = schema.map(|schema| Schema::compile(schema).usable()).transpose();
+    compiled.map_err(|reason| format!("the schema of {} cannot be used: {reason}", of()))
+}
+
+fn unfit(refusal: Refusal) -> impl Fn(String) -> Unfit {
+    move |reason| Unfit { refusal, reason }
+}

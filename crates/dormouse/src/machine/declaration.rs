@@ -1,0 +1,92 @@
+//! What a machine tells of itself, as data: whoever runs it leaves that in the database, for those who do not have its
+//! code.
+
+use serde::{Deserialize, Serialize};
+
+use super::DynMachine;
+use crate::graph::Graph;
+use crate::{Form, History};
+
+/// A machine as its code declares it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Declaration {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: u32,
+    /// The oldest version it takes over.
+    pub migrates_from: u32,
+    /// Its steps; an instance starts at the first, unless said otherwise.
+    pub steps: Vec<String>,
+    /// The queue its instances wait in, unless said otherwise.
+    pub queue: String,
+    /// Whether its transitions are recorded.
+    pub keeps_history: bool,
+    /// The signals whose payloads it checks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accepts: Vec<Accepted>,
+    /// The steps that say what answers they take.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub takes: Vec<Taken>,
+    /// Its steps and the ways between them, if it tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<Graph>,
+}
+
+/// A signal, as a machine declares it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// The signal's name.
+    pub signal: String,
+    /// What its payloads look like.
+    pub form: Form,
+    /// The JSON Schema that they fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<serde_json::Value>,
+}
+
+/// What a step takes as the answer of its unit, as a machine declares it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// The step that reads it.
+    pub step: String,
+    /// What an answer looks like as it comes in.
+    pub form: Form,
+    /// The JSON Schema that it fits, as it comes in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<serde_json::Value>,
+    /// Whether the machine's code builds the output from it.
+    pub is_built: bool,
+}
+
+impl Declaration {
+    /// What a machine's code says, where `history` decides for a machine that does not.
+    pub(crate) fn of(machine: &dyn DynMachine, history: History) -> Self {
+        Self {
+            name: machine.name().to_owned(),
+            version: machine.version(),
+            migrates_from: machine.migrates_from(),
+            steps: machine.steps(),
+            queue: machine.queue().to_owned(),
+            keeps_history: machine.history().unwrap_or(history) == History::On,
+            accepts: machine.accepts().iter().map(Accepted::from).collect(),
+            takes: machine.takes().iter().map(Taken::from).collect(),
+            graph: machine.graph(),
+        }
+    }
+
+    /// Whether it runs instances of this version.
+    pub fn runs(&self, version: u32) -> bool {
+        (self.migrates_from..=self.version).contains(&version)
+    }
+
+    /// What it says of a signal.
+    pub fn accepted(&self, signal: &str) -> Option<&Accepted> {
+        self.accepts.iter().find(|accepted| accepted.signal == signal)
+    }
+
+    /// What it says of the answers that a step takes.
+    pub fn taken(&self, step: &str) -> Option<&Taken> {
+        self.takes.iter().find(|taken| taken.step == step)
+    }
+}
