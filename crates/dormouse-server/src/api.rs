@@ -10,8 +10,10 @@ mod operate;
 mod probes;
 mod signals;
 mod start;
+mod versions;
 
 pub(crate) use self::look::Overview;
+pub(crate) use self::versions::InFlight;
 use crate::route::Route;
 
 /// Every route there is. What is not in here is not served.

@@ -25,6 +25,7 @@ mod parts;
 mod pulse;
 mod session;
 mod timeline;
+mod versions;
 mod visit;
 mod waiting;
 mod what_if;

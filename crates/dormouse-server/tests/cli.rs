@@ -220,6 +220,8 @@ fn every_command_works(place: &Place) {
     let ill = place.run(&["--json", "doctor"]);
     assert_eq!(ill.status.code(), Some(7), "nobody runs what was started");
     assert!(String::from_utf8_lossy(&ill.stdout).contains("no live worker runs shop"));
+    let told = "no live worker runs version 1 of shop, which has 1 live instance\n";
+    assert!(place.text(&["machines"]).ends_with(told));
 
     assert_eq!(place.text(&["gc", "--ended-for", "0s"]), "2 instances removed, each with its history\n");
     let made = place.json(&["keys", "create", "--label", "robot", "--scope", "read", "--expires-in", "1d"]);

@@ -2,11 +2,12 @@
 
 use rusqlite::{Connection, Params, StatementStatus, named_params};
 
-const SCHEMA: [&str; 4] = [
+const SCHEMA: [&str; 5] = [
     include_str!("../src/store/sqlite/migrations/0001_init.sql"),
     include_str!("../src/store/sqlite/migrations/0002_access.sql"),
     include_str!("../src/store/sqlite/migrations/0003_counts.sql"),
     include_str!("../src/store/sqlite/migrations/0004_units.sql"),
+    include_str!("../src/store/sqlite/migrations/0005_versions.sql"),
 ];
 const BACKLOG_AWAITING: &str = include_str!("../src/store/sqlite/backlog_awaiting.sql");
 const BACKLOG_NAMES: &str = include_str!("../src/store/sqlite/backlog_names.sql");

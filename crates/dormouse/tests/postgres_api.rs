@@ -418,24 +418,27 @@ async fn counts_are_folded_when_they_take_room() {
     world.client().start_many([sale(1), sale(2)]).await.expect("a start");
     world
         .execute(
-            "insert into dormouse.counts
-            select 'default', 'default', 'till', step, 'runnable', by
-            from generate_series(1, 10000) n, (values ('Open', 1), ('Open', -1), ('Book', 1)) moved (step, by)",
+            "insert into dormouse.counts (namespace, queue, machine, version, step, status, count)
+            select 'default', 'default', 'till', version, step, 'runnable', by
+            from generate_series(1, 10000) n,
+                (values (1, 'Open', 1), (1, 'Open', -1), (2, 'Open', 1), (1, 'Book', 1)) moved (version, step, by)",
         )
         .await;
     let counts = async || {
         let stats = world.store.stats().await.expect("a read").instances;
-        let mut counts: Vec<_> = stats.into_iter().map(|count| (count.step, count.count)).collect();
+        let mut counts: Vec<_> =
+            stats.into_iter().map(|count| (count.version, count.step, count.count)).collect();
         counts.sort_unstable();
         counts
     };
-    let expected = [("Book".to_owned(), 10_000), ("Open".to_owned(), 2)];
+    let expected =
+        [(1, "Book".to_owned(), 10_000), (1, "Open".to_owned(), 2), (2, "Open".to_owned(), 10_000)];
     assert_eq!(counts().await, expected);
     let rows = "select count(*) from dormouse.counts";
-    assert_eq!(world.one::<i64>(rows).await, 30_001);
+    assert_eq!(world.one::<i64>(rows).await, 40_001);
     world.store.reap(10).await.expect("a sweep");
     assert_eq!(counts().await, expected);
-    assert_eq!(world.one::<i64>(rows).await, 2);
+    assert_eq!(world.one::<i64>(rows).await, 3);
     world.store.reap(10).await.expect("a sweep");
     assert_eq!(counts().await, expected, "and there is nothing to fold in what is folded");
 }

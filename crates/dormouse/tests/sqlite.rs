@@ -56,6 +56,55 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     assert_eq!(version, 99);
 }
 
+/// The schema that kept counts without versions.
+const FOURTH: [&str; 4] = [
+    include_str!("../src/store/sqlite/migrations/0001_init.sql"),
+    include_str!("../src/store/sqlite/migrations/0002_access.sql"),
+    include_str!("../src/store/sqlite/migrations/0003_counts.sql"),
+    include_str!("../src/store/sqlite/migrations/0004_units.sql"),
+];
+
+const INSTANCES: &str = "
+    insert into instances (
+        namespace, machine, version, status, step, seq, queue, priority, runnable_at, worker, created_at, changed_at,
+        state
+    )
+    select 'default', 'm', column1, column2, 'start', 1, 'default', 0, 0, column3, 0, 0, 'null'
+    from (values (1, 'runnable', null), (1, 'runnable', null), (2, 'runnable', null), (2, 'failed', null),
+        (1, 'executing', 1));
+    insert into counts values
+        ('default', 'default', 'm', 'start', 'runnable', 3), ('default', 'default', 'm', 'start', 'failed', 1),
+        ('default', 'default', 'm', 'start', 'done', 0);
+    pragma application_id = 0x646f726d;
+    pragma user_version = 4;
+";
+
+#[tokio::test]
+async fn what_an_older_file_holds_is_counted_by_version() {
+    let dir = directory();
+    let path = dir.path().join("older.db");
+    let conn = Connection::open(&path).expect("it opens");
+    for script in FOURTH.into_iter().chain([INSTANCES]) {
+        conn.execute_batch(script).expect("an older schema");
+    }
+    drop(conn);
+    let store = open(&path).await;
+    assert_eq!(store.about().await.expect("a read").schema_found, 4);
+    let counts = async || {
+        let counts = store.stats().await.expect("a read").instances;
+        let mut counts: Vec<_> =
+            counts.iter().map(|row| (row.version, row.status.as_str(), row.count)).collect();
+        counts.sort_unstable();
+        counts
+    };
+    let found = [(1, "executing", 1), (1, "runnable", 2), (2, "failed", 1), (2, "runnable", 1)];
+    assert_eq!(counts().await, found);
+    let client = Client::on(store.clone());
+    client.start_many([m()]).await.expect("a start");
+    client.retry(dormouse::InstanceId(4)).await.expect("a failed instance");
+    assert_eq!(counts().await, [(1, "executing", 1), (1, "runnable", 3), (2, "runnable", 2)]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_callers_share_an_fsync() {
     let dir = directory();

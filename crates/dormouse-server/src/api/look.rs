@@ -8,6 +8,7 @@ use dormouse::{Client, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::InFlight;
 use super::instances::{after, limit, page};
 use crate::problem::Problem;
 use crate::route::{Answer, Call};
@@ -88,6 +89,8 @@ struct MachineView {
     versions: BTreeSet<u32>,
     /// How many live workers run it.
     workers: usize,
+    /// The versions that have live instances, oldest first.
+    in_flight: Vec<InFlight>,
     /// Its steps, where this server knows its code.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     steps: Vec<String>,
@@ -98,10 +101,11 @@ struct MachineView {
     places: Vec<PlaceView>,
 }
 
-/// How many instances are at one place.
+/// How many instances of one version are at one place.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Place")]
 struct PlaceView {
+    version: u32,
     step: String,
     #[schemars(with = "StatusWord")]
     status: Status,
@@ -109,16 +113,14 @@ struct PlaceView {
 }
 
 pub(super) async fn machines(call: Call) -> Result<Answer<MachinesView>, Problem> {
-    let Overview { stats, counts, now, .. } = Overview::of(&call.client).await?;
+    let overview = Overview::of(&call.client).await?;
     let mut machines = BTreeMap::<String, MachineView>::new();
     for code in call.client.registry().machines() {
         let machine = machines.entry(code.name().to_owned()).or_default();
         machine.steps = code.steps();
         machine.accepts = code.accepts().iter().map(|accepts| accepts.name.to_owned()).collect();
     }
-    let serves =
-        |worker: &&Worker| worker.lease_until >= now && worker.namespaces.contains(call.client.namespace());
-    for worker in stats.workers.iter().filter(serves) {
+    for worker in overview.live_workers() {
         for name in worker.machines.iter().map(|(name, _)| name).collect::<BTreeSet<_>>() {
             machines.entry(name.clone()).or_default().workers += 1;
         }
@@ -126,10 +128,11 @@ pub(super) async fn machines(call: Call) -> Result<Answer<MachinesView>, Problem
             machines.entry(name.clone()).or_default().versions.insert(*version);
         }
     }
-    for Count { machine, step, status, count, .. } in counts {
-        machines.entry(machine).or_default().places.push(PlaceView { step, status, count });
+    for Count { machine, version, step, status, count, .. } in overview.counts.iter().cloned() {
+        machines.entry(machine).or_default().places.push(PlaceView { version, step, status, count });
     }
-    let named = |(name, machine)| MachineView { name, ..machine };
+    let named =
+        |(name, machine): (String, _)| MachineView { in_flight: overview.in_flight(&name), name, ..machine };
     Answer::ok(MachinesView { machines: machines.into_iter().map(named).collect() })
 }
 
@@ -218,7 +221,7 @@ pub(super) struct StatsView {
     now: Timestamp,
     /// Instances by status.
     statuses: BTreeMap<&'static str, u64>,
-    /// Instances by machine, step and status.
+    /// Instances by machine, version, step and status.
     places: Vec<MachinePlace>,
     queues: Vec<QueueView>,
     awaiting: Vec<AwaitedView>,
@@ -242,9 +245,9 @@ pub(super) async fn stats(call: Call) -> Result<Answer<StatsView>, Problem> {
     let queues = overview.queues();
     let workers = overview.live_workers().count();
     let Overview { counts, awaiting, now, .. } = overview;
-    let place = |Count { machine, step, status, count, .. }| MachinePlace {
+    let place = |Count { machine, version, step, status, count, .. }| MachinePlace {
         machine,
-        place: PlaceView { step, status, count },
+        place: PlaceView { version, step, status, count },
     };
     Answer::ok(StatsView {
         now,
@@ -273,6 +276,9 @@ impl Overview {
         let (about, backlog) = (store.about().await?, store.backlog(Some(namespace.clone())).await?);
         let mut counts = std::mem::take(&mut stats.instances);
         counts.retain(|count| count.namespace == namespace);
+        let place =
+            |count: &Count| (count.machine.clone(), count.version, count.step.clone(), count.status.as_str());
+        counts.sort_by_cached_key(place);
         Ok(Self {
             namespace,
             now: about.now,

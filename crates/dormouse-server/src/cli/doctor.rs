@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::Failure;
 use super::conn::Conn;
+use super::look::unserved_versions;
 use super::output::{Output, items, line, text};
 use crate::span;
 
@@ -141,22 +142,21 @@ fn crew(workers: &Value, stats: &Value) -> Vec<Finding> {
 }
 
 fn unserved_machines(machines: &Value) -> Vec<Finding> {
-    let is_live = |place: &&Value| !matches!(text(place, "status").as_str(), "done" | "failed" | "cancelled");
-    let live =
-        |machine: &Value| items(machine, "places").filter(is_live).filter_map(|p| p["count"].as_u64()).sum();
-    let unserved = items(machines, "machines").filter_map(|machine| {
-        let count: u64 = live(machine);
-        let is_served = machine["workers"].as_u64().unwrap_or(0) > 0;
-        (count > 0 && !is_served).then(|| (text(machine, "name"), count))
-    });
-    unserved
-        .map(|(name, count)| Finding {
-            verdict: Verdict::Problem,
-            about: "machines",
-            told: format!("no live worker runs {name}, which has {count} live instances"),
-            advice: "start a program that registers it, or cancel them (`ls --machine NAME`, `cancel`)",
-        })
-        .collect()
+    let problem = |told, advice| Finding { verdict: Verdict::Problem, about: "machines", told, advice };
+    let mut findings = Vec::new();
+    for machine in items(machines, "machines") {
+        let live: u64 = items(machine, "in_flight").filter_map(|version| version["live"].as_u64()).sum();
+        if machine["workers"] == 0 && live > 0 {
+            findings.push(problem(
+                format!("no live worker runs {}, which has {live} live instances", text(machine, "name")),
+                "start a program that registers it, or cancel them (`ls --machine NAME`, `cancel`)",
+            ));
+            continue;
+        }
+        let advice = "start a program that has this version, or one that migrates from it (`MIGRATES_FROM`)";
+        findings.extend(unserved_versions(machine).map(|told| problem(told, advice)));
+    }
+    findings
 }
 
 fn queues(stats: &Value) -> Vec<Finding> {

@@ -89,7 +89,7 @@ pub(super) async fn machines(conn: &Conn, output: Output) -> Result<(), Failure>
         for machine in items(value, "machines") {
             let head = || [text(machine, "name"), text(machine, "versions"), text(machine, "workers")];
             let mut places: Vec<_> = items(machine, "places")
-                .map(|place| [text(place, "step"), text(place, "status"), text(place, "count")])
+                .map(|place| ["version", "step", "status", "count"].map(|member| text(place, member)))
                 .collect();
             if places.is_empty() {
                 places.push(Default::default());
@@ -99,10 +99,25 @@ pub(super) async fn machines(conn: &Conn, output: Output) -> Result<(), Failure>
                 rows.push(head.into_iter().chain(place).collect());
             }
         }
-        let headers = ["MACHINE", "VERSIONS", "WORKERS", "STEP", "STATUS", "INSTANCES"];
+        let headers = ["MACHINE", "RUNS", "WORKERS", "VERSION", "STEP", "STATUS", "INSTANCES"];
         table(&headers, &rows, "no machine is known, and there are no instances");
+        let unserved: Vec<_> = items(value, "machines").flat_map(unserved_versions).collect();
+        if !unserved.is_empty() {
+            line(&format!("\n{}", unserved.join("\n")));
+        }
     });
     Ok(())
+}
+
+/// What is said of the versions of a machine that have live instances and that no live worker runs.
+pub(super) fn unserved_versions(machine: &Value) -> impl Iterator<Item = String> {
+    let unserved = items(machine, "in_flight").filter(|version| version["workers"] == 0);
+    unserved.map(|version| {
+        let [version, live] = ["version", "live"].map(|member| text(version, member));
+        let name = text(machine, "name");
+        let instances = if live == "1" { "instance" } else { "instances" };
+        format!("no live worker runs version {version} of {name}, which has {live} live {instances}")
+    })
 }
 
 pub(super) async fn stats(conn: &Conn, output: Output) -> Result<(), Failure> {

@@ -12,7 +12,7 @@ use super::fields::Fields;
 use super::layout::Shell;
 use super::parts::{self, number};
 use super::visit::Visit;
-use super::{chart, graph};
+use super::{chart, graph, versions};
 use crate::api::Overview;
 use crate::problem::{Cause, Problem};
 
@@ -28,12 +28,14 @@ pub(super) async fn show(visit: Visit) -> Answered {
                     "A machine is here as soon as a worker runs it, or an instance of it exists."
                 }))
             } @else {
-                (parts::table("Machines", &parts::columns(&["Machine", "Versions that run", "#Workers", "#Live", "#Done", "#Failed"]), &html! {
+                (versions::warning(s, &overview.unserved()))
+                (parts::table("Machines", &parts::columns(&["Machine", "Versions that run", "#Workers", "In flight", "#Live", "#Done", "#Failed"]), &html! {
                     @for (name, machine) in &machines {
                         tr data-machine=(name) {
                             th scope="row" { (parts::machine_link(s, name)) }
-                            td { (versions(machine)) }
+                            td { (runs(machine)) }
                             td.num { (machine.workers) }
+                            td { (versions::in_flight(&overview.in_flight(name))) }
                             td.num { (number(machine.count(|status| !status.is_terminal()))) }
                             td.num { (number(machine.count(|status| status == Status::Done))) }
                             td.num { (number(machine.count(|status| status == Status::Failed))) }
@@ -79,7 +81,8 @@ fn machines<'a>(client: &'a Client, overview: &'a Overview) -> BTreeMap<&'a str,
     machines
 }
 
-fn versions(machine: &Machine<'_>) -> Markup {
+/// The versions that live workers run.
+fn runs(machine: &Machine<'_>) -> Markup {
     html! {
         @if machine.versions.is_empty() { span.bad { "no worker runs it" } }
         @for (index, version) in machine.versions.iter().enumerate() { @if index > 0 { ", " } "v" (version) }
@@ -94,15 +97,18 @@ pub(super) async fn one(visit: Visit) -> Answered {
         Problem::new(Cause::NotFound, format!("no worker runs a machine {name:?}, and it has no instances"))
     };
     let machine = machines.get(name).ok_or_else(unknown)?;
+    let unserved: Vec<_> = overview.unserved().into_iter().filter(|(of, _)| *of == name).collect();
     let code = newest(&visit.client, name);
     let s = &visit.shell;
     visit.page(name, &html! {
         p.crumbs { a href=(s.at("/machines")) { "Machines" } }
         h1 { (name) }
         div #machine data-machine=(name) data-live data-live-every="2" {
+            (versions::warning(s, &unserved))
             dl.facts {
-                div { dt { "Versions that run" } dd { (versions(machine)) } }
+                div { dt { "Versions that run" } dd { (runs(machine)) } }
                 div { dt { "Workers" } dd { (machine.workers) } }
+                div { dt { "In flight" } dd { (versions::in_flight(&overview.in_flight(name))) } }
                 div { dt { "Live instances" } dd { (number(machine.count(|status| !status.is_terminal()))) } }
                 @if let Some(code) = &code {
                     div { dt { "Queue" } dd { (code.queue()) } }

@@ -12,6 +12,7 @@ use super::json::short;
 use super::layout::Shell;
 use super::parts::{self, number, time};
 use super::pulse::{BAR_S, BARS, Bar, Pulse};
+use super::versions;
 use super::visit::Visit;
 use crate::api::Overview;
 
@@ -85,6 +86,8 @@ fn figures(s: &Shell, overview: &Overview, asked: usize) -> Markup {
                 "No worker serves this namespace, so nothing moves. Start one with " code { "serve" } " or "
                 code { "worker" } " of the program that has the machines."
             }
+        } @else {
+            (versions::warning(s, &overview.unserved()))
         }
     }
 }

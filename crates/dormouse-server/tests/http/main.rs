@@ -45,3 +45,4 @@ mod probes;
 mod repeat;
 mod resume;
 mod sessions;
+mod versions;

@@ -24,7 +24,8 @@ async fn stats_count_by_place_and_tell_what_is_awaited(database: Database) {
         (&stats["statuses"]["awaiting_signal"], &stats["statuses"]["cancelled"]),
         (&json!(2), &json!(1))
     );
-    let expected = json!({ "machine": "shop", "step": "Ship", "status": "awaiting_signal", "count": 2 });
+    let expected =
+        json!({ "machine": "shop", "version": 1, "step": "Ship", "status": "awaiting_signal", "count": 2 });
     assert!(stats["places"].as_array().expect("places").contains(&expected), "{stats}");
     let awaited = &stats["awaiting"][0];
     assert_eq!(
@@ -62,7 +63,10 @@ async fn machines_tell_their_steps_and_who_runs_them(database: Database) {
         (&shop["accepts"], &shop["versions"], &shop["workers"]),
         (&json!(["paid"]), &json!([1]), &json!(1))
     );
-    assert_eq!(shop["places"], json!([{ "step": "Ship", "status": "awaiting_signal", "count": 1 }]));
+    assert_eq!(
+        shop["places"],
+        json!([{ "version": 1, "step": "Ship", "status": "awaiting_signal", "count": 1 }])
+    );
 }
 
 async fn a_queue_is_paused_and_resumed(database: Database) {

@@ -92,13 +92,15 @@ pub struct QueueView {
     pub paused: bool,
 }
 
-/// How many instances are at one place of one machine.
+/// How many instances of one version are at one place of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Count {
     /// Their namespace.
     pub namespace: String,
     /// Their machine.
     pub machine: String,
+    /// Their version.
+    pub version: u32,
     /// Their step.
     pub step: String,
     /// Their status.
@@ -110,7 +112,7 @@ pub struct Count {
 /// Counts of what is there.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// Instances by namespace, machine, step and status.
+    /// Instances by namespace, machine, version, step and status.
     pub instances: Vec<Count>,
     /// Parked instances by what they await: the set of names, and how many, counted up to
     /// [`AWAITING_MAX`](crate::store::AWAITING_MAX); the most first.

@@ -229,16 +229,7 @@ async fn the_backlog_tells_depths_and_ages(kit: Kit) {
 /// Every verb that moves an instance, and after each of them the kept counts are those of a count by hand.
 async fn counts_are_kept_through_every_kind_of_move(kit: Kit) {
     let worker = kit.worker("w").await;
-    let check = async |what: &str| {
-        let mut by_hand = std::collections::BTreeMap::<_, u64>::new();
-        for instance in kit.list(dormouse::store::Filter::default()).await {
-            let place = (instance.namespace, instance.machine, instance.step, instance.status);
-            *by_hand.entry(place).or_default() += 1;
-        }
-        let kept = kit.stats().await.instances.into_iter();
-        let kept = kept.map(|row| ((row.namespace, row.machine, row.step, row.status), row.count)).collect();
-        assert_eq!(by_hand, kept, "after {what}");
-    };
+    let check = async |what: &str| kit.check_counts(what).await;
     let later = m().start_at(When::In(HOUR));
     let mut parked = m();
     parked.awaits = Some((vec!["go".to_owned()], None));

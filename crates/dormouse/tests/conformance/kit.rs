@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub, reason = "a test target has no outside")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -214,6 +215,22 @@ impl Kit {
 
     pub async fn stats(&self) -> Stats {
         self.store.stats().await.expect("a read")
+    }
+
+    /// The kept counts are those of a count by hand.
+    pub async fn check_counts(&self, what: &str) {
+        let mut by_hand = BTreeMap::<_, u64>::new();
+        for row in self.list(Filter::default()).await {
+            let place = (row.namespace, row.machine, row.version, row.step, row.status);
+            *by_hand.entry(place).or_default() += 1;
+        }
+        let kept = self.stats().await.instances.into_iter().map(|row| {
+            let place = (row.namespace, row.machine, row.version, row.step, row.status);
+            (place, row.count)
+        });
+        let mut kept: Vec<_> = kept.collect();
+        kept.sort_unstable();
+        assert_eq!(by_hand.into_iter().collect::<Vec<_>>(), kept, "after {what}");
     }
 
     /// Where the feed of changes ends.

@@ -1,7 +1,9 @@
 //! Versions of a machine's code, side by side and one after another.
 
+use std::time::Duration;
+
 use dormouse::prelude::*;
-use dormouse::store::Namespaces;
+use dormouse::store::{Claimed, Commit, Hold, Namespaces};
 use dormouse::testing::TestEngine;
 use dormouse::{At, EventKind, InstanceId, Json, Status};
 use serde_json::json;
@@ -21,6 +23,7 @@ suite![
     what_the_registered_code_cannot_read_is_listed_and_left_as_it_is,
     a_state_that_no_longer_decodes_fails_that_instance_alone_and_says_where,
     an_unknown_step_fails_that_instance_alone_and_says_so,
+    counts_follow_an_instance_from_version_to_version,
 ];
 
 async fn two_versions_side_by_side_are_each_run_by_their_own_code(kit: Kit) {
@@ -210,6 +213,54 @@ async fn an_unknown_step_fails_that_instance_alone_and_says_so(kit: Kit) {
     let error = kit.until(bad, Status::Failed).await.last_error.expect("why it failed");
     assert!(error.contains(r#"step "Gone""#) && error.contains("unknown variant `Gone`"), "{error}");
     engine.shutdown().await;
+}
+
+/// However an instance comes to another version, the kept counts of both tell it.
+async fn counts_follow_an_instance_from_version_to_version(kit: Kit) {
+    let (worker, client) = (kit.worker("w").await, kit.client());
+    let check = async |what: &str, live: [u64; 2]| {
+        kit.check_counts(what).await;
+        let counts = kit.stats().await.instances;
+        let of = |version| {
+            let live = counts.iter().filter(|row| row.version == version && !row.status.is_terminal());
+            live.map(|row| row.count).sum::<u64>()
+        };
+        assert_eq!([of(1), of(2)], live, "after {what}");
+    };
+    let claim = async |version: u32| {
+        kit.claim_from(worker, "default", &[("m", version)], 1).await.pop().expect("a runnable row")
+    };
+    let lift = |claimed: &Claimed, transition| Commit { version: 2, ..commit(claimed, transition) };
+    kit.insert_many(vec![m(), m(), m(), NewInstance::named("m", 2, at("start"))]).await;
+    check("inserts", [3, 1]).await;
+
+    let first = claim(1).await;
+    check("a claim", [3, 1]).await;
+    kit.commit(worker, Commit { hold: Hold::Keep, ..lift(&first, next("ahead")) }).await;
+    check("a lift of what runs on", [2, 2]).await;
+    let second = claim(1).await;
+    kit.commit(worker, lift(&second, wait_for(&["go"], "on"))).await;
+    check("a lift of what parks", [1, 3]).await;
+    kit.deliver(second.id, signal("go")).await;
+    check("a signal", [1, 3]).await;
+    let third = claim(1).await;
+    kit.commit(worker, lift(&third, fail("broken"))).await;
+    check("a failure, which lifts nothing", [0, 3]).await;
+    client.retry(third.id).await.expect("a failed instance");
+    check("a retry", [1, 3]).await;
+    client.fork(first.id, 1, |new| new).await.expect("a fork");
+    check("a fork from before a lift", [2, 3]).await;
+    client.fork(first.id, 2, |new| new).await.expect("a fork");
+    check("a fork from after it", [2, 4]).await;
+    let last = claim(2).await;
+    kit.commit(worker, commit(&last, done())).await;
+    check("an end", [2, 3]).await;
+    kit.store.deregister(worker).await.expect("a worker");
+    assert_eq!(kit.reap().await, 1, "the first was still held");
+    check("a reap", [2, 3]).await;
+    client.cancel(third.id).await.expect("a live instance");
+    client.collect(Duration::ZERO).await.expect("a write");
+    check("a collection", [1, 3]).await;
 }
 
 #[tokio::test]

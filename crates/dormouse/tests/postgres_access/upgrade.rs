@@ -23,6 +23,46 @@ const INSTANCES: &str = "
     update dormouse.schema set version = 1, functions = 'of another build';
 ";
 
+/// What came before counts told versions.
+const UNTIL_FOURTH: [&str; 3] = [
+    include_str!("../../src/store/postgres/migrations/0002_access.sql"),
+    include_str!("../../src/store/postgres/migrations/0003_counts.sql"),
+    include_str!("../../src/store/postgres/migrations/0004_units.sql"),
+];
+
+const COUNTED: &str = "
+    insert into dormouse.instances (
+        id, namespace, machine, version, status, step, seq, queue, priority, runnable_at, worker, created_at,
+        changed_at, state
+    )
+    select nextval('dormouse.instance_ids'), 'default', 'm', version, status, 'start', 1, 'default', 0, now(), worker,
+        now(), now(), 'null'
+    from (values (1, 'runnable', null), (1, 'runnable', null), (2, 'runnable', null), (2, 'failed', null),
+        (1, 'executing', 1)) row (version, status, worker);
+    insert into dormouse.counts values
+        ('default', 'default', 'm', 'start', 'runnable', 5), ('default', 'default', 'm', 'start', 'runnable', -2),
+        ('default', 'default', 'm', 'start', 'failed', 1);
+    update dormouse.schema set version = 4, functions = 'of another build';
+";
+
+#[tokio::test]
+async fn what_was_counted_without_versions_is_counted_anew() {
+    let server = server(&[]);
+    execute(&mut connect(&server.url("postgres")).await, "create database counted").await;
+    let url = server.url("counted");
+    let mut conn = connect(&url).await;
+    for script in [HEAD, FIRST].into_iter().chain(UNTIL_FOURTH).chain([COUNTED]) {
+        execute(&mut conn, script).await;
+    }
+    let migrated = PostgresStore::migrate(&url).await.expect("a migration");
+    assert!(migrated.from == 4 && migrated.to > 4, "{migrated:?}");
+    let store = PostgresStore::connect(&url).await.expect("it opens");
+    let counts = store.stats().await.expect("a read").instances;
+    let mut counts: Vec<_> = counts.iter().map(|row| (row.version, row.status.as_str(), row.count)).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [(1, "executing", 1), (1, "runnable", 2), (2, "failed", 1), (2, "runnable", 1)]);
+}
+
 #[tokio::test]
 async fn what_an_older_schema_holds_is_counted_and_told_only_from_then_on() {
     let server = server(&[]);

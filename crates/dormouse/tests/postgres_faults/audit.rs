@@ -119,10 +119,12 @@ async fn check_signals(client: &Client, signalled: &BTreeMap<String, BTreeSet<St
 async fn check_counts(client: &Client, rows: &[Instance]) {
     let mut by_hand: BTreeMap<_, u64> = BTreeMap::new();
     for row in rows {
-        *by_hand.entry((row.machine.clone(), row.step.clone(), row.status.as_str())).or_default() += 1;
+        let place = (row.machine.clone(), row.version, row.step.clone(), row.status.as_str());
+        *by_hand.entry(place).or_default() += 1;
     }
     let kept = client.stats().await.expect("the store is healthy again").instances.into_iter();
-    let kept = kept.map(|row| ((row.machine, row.step, row.status.as_str()), row.count)).collect();
+    let kept =
+        kept.map(|row| ((row.machine, row.version, row.step, row.status.as_str()), row.count)).collect();
     assert_eq!(by_hand, kept);
 }
 

@@ -20,7 +20,7 @@ begin
     while v_changes is not null loop
         with wanted as (
             select c.*, o.parent, o.parent_round, o.joined, o.lane, o.namespace, o.machine, o.queue,
-                o.keeps_history, o.key_scope, o.status as old_status, o.step as old_step,
+                o.keeps_history, o.key_scope, o.version as old_version, o.step as old_step, o.status as old_status,
                 o.status = 'executing' or (o.status = 'runnable' and not o.blocked and not o.paused) as was_open,
                 c.status in ('done', 'failed', 'cancelled') as ends,
                 -- The default scope never takes a key back, except by a retry, which asks before it comes here. For
@@ -69,7 +69,7 @@ begin
             returning i.id, i.seq, i.status, i.version, i.step, i.queue, i.wake_at, i.blocked, i.paused,
                 d.ends or d.rivalry is not null as ended, d.rivalry, d.joined, d.parent, d.parent_round,
                 d.namespace, d.machine, d.lane, d.was_open, d.keeps_history, d.kind, d.data, d.then_kind,
-                d.then_data, d.state, d.events, d.old_status, d.old_step
+                d.then_data, d.state, d.events, d.old_version, d.old_step, d.old_status
         ), recorded as (
             insert into dormouse.history (instance, seq, kind, version, step, at, data, state, id)
             select s.id, event.seq, event.kind, s.version, s.step, p_now, event.data, event.state,
@@ -82,14 +82,14 @@ begin
             ) event (seq, kind, data, state)
             where s.keeps_history and event.kind is not null
         ), counted as (
-            insert into dormouse.counts (namespace, queue, machine, step, status, count)
-            select namespace, queue, machine, step, status, sum(by) from (
-                select namespace, queue, machine, old_step, old_status, -1 from saved
+            insert into dormouse.counts (namespace, queue, machine, version, step, status, count)
+            select namespace, queue, machine, version, step, status, sum(by) from (
+                select namespace, queue, machine, old_version, old_step, old_status, -1 from saved
                 union all
-                select namespace, queue, machine, step, status, 1 from saved
-            ) moved (namespace, queue, machine, step, status, by)
+                select namespace, queue, machine, version, step, status, 1 from saved
+            ) moved (namespace, queue, machine, version, step, status, by)
             where status <> 'executing'
-            group by namespace, queue, machine, step, status having sum(by) <> 0
+            group by namespace, queue, machine, version, step, status having sum(by) <> 0
         )
         select array_agg(distinct queue) filter (where status = 'runnable' and not blocked and not paused),
             min(wake_at), array_agg(id) filter (where ended),

@@ -73,9 +73,9 @@ begin
         from unnest(v_ids) locked (id) where i.id = locked.id and i.id <> all (coalesce(v_rivals, '{}'))
         returning i.*
     ), counted as (
-        insert into dormouse.counts (namespace, queue, machine, step, status, count)
-        select t.namespace, t.queue, t.machine, t.step, 'runnable', -count(*) from taken t
-        group by t.namespace, t.queue, t.machine, t.step
+        insert into dormouse.counts (namespace, queue, machine, version, step, status, count)
+        select t.namespace, t.queue, t.machine, t.version, t.step, 'runnable', -count(*) from taken t
+        group by t.namespace, t.queue, t.machine, t.version, t.step
     ), answer as (
         select t.priority, t.runnable_at, t.id, t.namespace, t.key, t.machine, t.version, t.step, t.seq,
             t.attempt, t.wake, t.awaits, t.inbox, t.barrier, t.round, t.keeps_history, t.state,

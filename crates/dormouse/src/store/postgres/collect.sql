@@ -25,11 +25,11 @@ begin
     delete from dormouse.signals where instance = any (v_ids);
     with gone as (
         delete from dormouse.instances where id = any (v_ids)
-        returning namespace, queue, machine, step, status
+        returning namespace, queue, machine, version, step, status
     )
-    insert into dormouse.counts (namespace, queue, machine, step, status, count)
-    select namespace, queue, machine, step, status, -count(*) from gone
-    group by namespace, queue, machine, step, status;
+    insert into dormouse.counts (namespace, queue, machine, version, step, status, count)
+    select namespace, queue, machine, version, step, status, -count(*) from gone
+    group by namespace, queue, machine, version, step, status;
     return cardinality(v_ids);
 end
 $$;

@@ -26,9 +26,9 @@ begin
         select s.id, s.seq, 'done', s.version, s.step, commit_done.at, v_place + nextval('dormouse.event_ids')
         from saved s where s.keeps_history
     ), counted as (
-        insert into dormouse.counts (namespace, queue, machine, step, status, count)
-        select s.namespace, s.queue, s.machine, s.step, 'done', count(*) from saved s
-        group by s.namespace, s.queue, s.machine, s.step
+        insert into dormouse.counts (namespace, queue, machine, version, step, status, count)
+        select s.namespace, s.queue, s.machine, s.version, s.step, 'done', count(*) from saved s
+        group by s.namespace, s.queue, s.machine, s.version, s.step
     ), read as (
         -- Nothing will ever read what a done one had.
         delete from dormouse.signals s using saved where s.instance = saved.id

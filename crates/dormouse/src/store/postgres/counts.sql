@@ -12,7 +12,7 @@ begin
     end if;
     perform set_config('synchronous_commit', 'off', true);
     select sum(place.rows), count(*) into v_rows, v_places from (
-        select count(*) as rows from dormouse.counts group by namespace, queue, machine, step, status
+        select count(*) as rows from dormouse.counts group by namespace, queue, machine, version, step, status
     ) place;
     if v_places = 0 or v_rows < 2 * v_places then
         return 0;
@@ -22,9 +22,9 @@ begin
         where ctid = any (array(select ctid from dormouse.counts limit p_rows_max))
         returning *
     ), sums as (
-        insert into dormouse.counts (namespace, queue, machine, step, status, count)
-        select namespace, queue, machine, step, status, sum(count) from folded
-        group by namespace, queue, machine, step, status having sum(count) <> 0
+        insert into dormouse.counts (namespace, queue, machine, version, step, status, count)
+        select namespace, queue, machine, version, step, status, sum(count) from folded
+        group by namespace, queue, machine, version, step, status having sum(count) <> 0
     )
     select count(*) into v_folded from folded;
     return v_folded;

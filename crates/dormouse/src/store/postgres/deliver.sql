@@ -66,10 +66,10 @@ begin
             dormouse.signal_data(s.signal, s.name, s.payload, s.dedup_key), v_place + nextval('dormouse.event_ids')
         from saved s where s.keeps_history
     ), counted as (
-        insert into dormouse.counts (namespace, queue, machine, step, status, count)
-        select s.namespace, s.queue, s.machine, s.step, moved.status, moved.by * count(*)
+        insert into dormouse.counts (namespace, queue, machine, version, step, status, count)
+        select s.namespace, s.queue, s.machine, s.version, s.step, moved.status, moved.by * count(*)
         from saved s cross join (values ('awaiting_signal', -1), ('runnable', 1)) moved (status, by)
-        group by s.namespace, s.queue, s.machine, s.step, moved.status, moved.by
+        group by s.namespace, s.queue, s.machine, s.version, s.step, moved.status, moved.by
     )
     select array_agg(s.ord order by s.ord), array_agg(s.signal order by s.ord),
         array_agg(distinct s.queue) filter (where not s.paused)

@@ -99,9 +99,9 @@ begin
             ) event (seq, kind, data, state)
             where i.keeps_history and event.kind is not null
         ), counted as (
-            insert into dormouse.counts (namespace, queue, machine, step, status, count)
-            select namespace, queue, machine, step, status, count(*) from inserted
-            group by namespace, queue, machine, step, status
+            insert into dormouse.counts (namespace, queue, machine, version, step, status, count)
+            select namespace, queue, machine, version, step, status, count(*) from inserted
+            group by namespace, queue, machine, version, step, status
         )
         select array_agg(distinct queue) filter (where status = 'runnable' and not blocked), min(wake_at),
             array_agg(id)

@@ -136,6 +136,7 @@ fn count(row: &PgRow) -> Result<Count> {
     Ok(Count {
         namespace: row.value("namespace")?,
         machine: row.value("machine")?,
+        version: row.number("version")?,
         step: row.value("step")?,
         status: row.status("status")?,
         count: row.number("count")?,

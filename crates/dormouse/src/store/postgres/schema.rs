@@ -6,11 +6,12 @@ use sqlx::{AssertSqlSafe, Connection, Row};
 use crate::{Error, Result};
 
 /// One file for each schema version, in order.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("migrations/0001_init.sql"),
     include_str!("migrations/0002_access.sql"),
     include_str!("migrations/0003_counts.sql"),
     include_str!("migrations/0004_units.sql"),
+    include_str!("migrations/0005_versions.sql"),
     include_str!("migrations/0006_declared.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.

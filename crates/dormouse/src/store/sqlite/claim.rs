@@ -94,8 +94,9 @@ fn take(tx: &mut Tx<'_>, claim: &Claim, id: i64) -> Result<Option<Claimed>> {
     }
     let mut sql = tx.sql(include_str!("claim_read.sql"))?;
     let (mut claimed, inbox_count, round) = sql.query_row([id], |row| read(tx, InstanceId(id), row))?;
-    let Claimed { namespace, machine, at, .. } = &claimed;
-    let place = Place { namespace, queue: &claim.queue, machine, step: &at.step, status: Status::Runnable };
+    let Claimed { namespace, machine, version, at, .. } = &claimed;
+    let (queue, version, step, status) = (&claim.queue, *version, &at.step, Status::Runnable);
+    let place = Place { namespace, queue, machine, version, step, status };
     tx.counts.add(place, -1);
     if inbox_count > 0 {
         claimed.inbox = inbox(tx.conn(), claimed.id)?;

@@ -26,14 +26,15 @@ fn ended(tx: &mut Tx<'_>, before_us: i64, collect: &Collect) -> Result<usize> {
     let mut rows = sql.query((before_us, collect.rows_max as i64, &collect.namespace))?;
     let mut ids: Vec<(i64, bool)> = Vec::new();
     while let Some(row) = rows.next()? {
-        ids.push((row.get(0)?, row.get(6)?));
+        ids.push((row.get(0)?, row.get(7)?));
         let text = |index| Ok::<_, rusqlite::Error>(row.get_ref(index)?.as_str()?);
         let place = Place {
             namespace: text(1)?,
             queue: text(2)?,
             machine: text(3)?,
-            step: text(4)?,
-            status: status(text(5)?),
+            version: row.get(4)?,
+            step: text(5)?,
+            status: status(text(6)?),
         };
         tx.counts.add(place, -1);
     }

@@ -14,6 +14,7 @@ pub(super) struct Place<'a> {
     pub(super) namespace: &'a str,
     pub(super) queue: &'a str,
     pub(super) machine: &'a str,
+    pub(super) version: u32,
     pub(super) step: &'a str,
     pub(super) status: Status,
 }
@@ -27,6 +28,7 @@ struct Moved {
     namespace: String,
     queue: String,
     machine: String,
+    version: u32,
     step: String,
     status: Status,
     by: i64,
@@ -34,8 +36,8 @@ struct Moved {
 
 impl Moved {
     fn place(&self) -> Place<'_> {
-        let Self { namespace, queue, machine, step, status, .. } = self;
-        Place { namespace, queue, machine, step, status: *status }
+        let Self { namespace, queue, machine, version, step, status, .. } = self;
+        Place { namespace, queue, machine, version: *version, step, status: *status }
     }
 }
 
@@ -47,9 +49,9 @@ impl Counts {
         match self.0.iter_mut().find(|moved| moved.place() == place) {
             Some(moved) => moved.by += by,
             None => {
-                let Place { namespace, queue, machine, step, status } = place;
+                let Place { namespace, queue, machine, version, step, status } = place;
                 let [namespace, queue, machine, step] = [namespace, queue, machine, step].map(str::to_owned);
-                self.0.push(Moved { namespace, queue, machine, step, status, by });
+                self.0.push(Moved { namespace, queue, machine, version, step, status, by });
             }
         }
     }
@@ -63,11 +65,11 @@ impl Counts {
     }
 
     pub(super) fn save(&self, conn: &Connection) -> Result<()> {
-        for Moved { namespace, queue, machine, step, status, by } in
+        for Moved { namespace, queue, machine, version, step, status, by } in
             self.0.iter().filter(|moved| moved.by != 0)
         {
             let mut sql = conn.prepare_cached(include_str!("count.sql"))?;
-            sql.execute((namespace, queue, machine, step, status.as_str(), by))?;
+            sql.execute((namespace, queue, machine, version, step, status.as_str(), by))?;
         }
         Ok(())
     }

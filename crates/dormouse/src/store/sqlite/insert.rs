@@ -77,8 +77,8 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<Parentage>) 
         return Ok(Inserted::Taken { holder, signals: Vec::new() });
     }
     let id = InstanceId(tx.conn().last_insert_rowid());
-    let NewInstance { namespace, queue, machine, at, .. } = new;
-    tx.counts.add(Place { namespace, queue, machine, step: &at.step, status }, 1);
+    let NewInstance { namespace, queue, machine, version, at, .. } = new;
+    tx.counts.add(Place { namespace, queue, machine, version: *version, step: &at.step, status }, 1);
     if keeps_history {
         let forked = new.forked_from.map(|(from, seq)| format!(r#"{{"forked_from":{from},"seq":{seq}}}"#));
         let (step, state) = (&*new.at.step, new.at.state.as_str());

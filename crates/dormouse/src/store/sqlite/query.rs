@@ -129,13 +129,14 @@ pub(super) fn stats(conn: &Connection) -> Result<Stats> {
     let instances = conn
         .prepare_cached(include_str!("stats.sql"))?
         .query_map([], |row| {
-            let status = status(row.get_ref(3)?.as_str()?);
+            let status = status(row.get_ref(4)?.as_str()?);
             Ok(Count {
                 namespace: row.get(0)?,
                 machine: row.get(1)?,
-                step: row.get(2)?,
+                version: row.get(2)?,
+                step: row.get(3)?,
                 status,
-                count: row.get(4)?,
+                count: row.get(5)?,
             })
         })?
         .collect::<rusqlite::Result<_>>()?;

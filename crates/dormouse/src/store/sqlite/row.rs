@@ -48,7 +48,7 @@ pub(super) struct Row {
     /// Whether it held its lane, or could have been claimed, when it was loaded.
     was_open: bool,
     /// Where it was counted when it was loaded.
-    was_at: (Status, String),
+    was_at: (u32, String, Status),
 }
 
 /// How an instance ends.
@@ -107,8 +107,9 @@ impl Row {
         scope.is_some_and(|scope| scope == "always" || scope.contains(self.status.as_str()))
     }
 
-    fn place<'a>(&'a self, status: Status, step: &'a str) -> Place<'a> {
-        Place { namespace: &self.namespace, queue: &self.queue, machine: &self.machine, step, status }
+    fn place<'a>(&'a self, version: u32, step: &'a str, status: Status) -> Place<'a> {
+        let Self { namespace, queue, machine, .. } = self;
+        Place { namespace, queue, machine, version, step, status }
     }
 
     /// Whether it holds its lane and can be claimed, or is.
@@ -170,8 +171,9 @@ impl Tx<'_> {
             }
         }
         self.write(row)?;
-        self.counts.add(row.place(row.was_at.0, &row.was_at.1), -1);
-        self.counts.add(row.place(row.status, &row.step), 1);
+        let (version, step, status) = &row.was_at;
+        self.counts.add(row.place(*version, step, *status), -1);
+        self.counts.add(row.place(row.version, &row.step, row.status), 1);
         self.note_effects(row);
         Ok(())
     }
@@ -363,9 +365,9 @@ fn read(row: &SqlRow<'_>) -> rusqlite::Result<Row> {
         state_is_told: false,
         was_open: false,
         machine: row.get(28)?,
-        was_at: (Status::Runnable, String::new()),
+        was_at: (0, String::new(), Status::Runnable),
     };
-    read.was_at = (read.status, read.step.clone());
+    read.was_at = (read.version, read.step.clone(), read.status);
     read.was_open = read.is_open();
     Ok(read)
 }

@@ -1,6 +1,6 @@
 -- Kept counts; and what executes, which is few, by instances_claimed.
-select namespace, machine, step, status, sum(count) from counts
-group by namespace, machine, step, status having sum(count) <> 0
+select namespace, machine, version, step, status, sum(count) from counts
+group by namespace, machine, version, step, status having sum(count) <> 0
 union all
-select namespace, machine, step, status, count(*) from instances where worker is not null
-group by namespace, machine, step, status
+select namespace, machine, version, step, status, count(*) from instances where worker is not null
+group by namespace, machine, version, step, status

@@ -1,0 +1,43 @@
+//! Versions in flight: how many live instances they have, and which of them nobody runs.
+
+use maud::{Markup, html};
+
+use super::layout::Shell;
+use super::parts::{self, number};
+use crate::api::InFlight;
+
+/// Versions that a warning names.
+const SHOWN: usize = 5;
+
+pub(super) fn in_flight(versions: &[InFlight]) -> Markup {
+    html! {
+        @if versions.is_empty() { span.muted { "none" } }
+        @for InFlight { version, live, workers } in versions {
+            div data-version=(version) {
+                "v" (version) ": " (instances(*live))
+                @if *workers == 0 { ", " span.bad { "no worker runs it" } }
+            }
+        }
+    }
+}
+
+/// Names what waits for a worker that is not there: the first few, and where to see the others.
+pub(super) fn warning(s: &Shell, unserved: &[(&str, InFlight)]) -> Markup {
+    html! {
+        @if !unserved.is_empty() {
+            p.warning {
+                "No worker runs "
+                @for (index, (name, InFlight { version, live, .. })) in unserved.iter().take(SHOWN).enumerate() {
+                    @if index > 0 { ", " }
+                    "version " (version) " of " (parts::machine_link(s, name)) " (" (instances(*live)) ")"
+                }
+                @if unserved.len() > SHOWN { ", and " a href=(s.at("/machines")) { (unserved.len() - SHOWN) " more" } }
+                ". What wakes of them waits. Start the program that has that code, or one that migrates from it."
+            }
+        }
+    }
+}
+
+fn instances(count: u64) -> String {
+    format!("{} {}", number(count), if count == 1 { "instance" } else { "instances" })
+}
