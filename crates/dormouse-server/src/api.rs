@@ -95,6 +95,12 @@ pub(crate) fn table() -> Vec<Route> {
             interactions::fail,
         ),
         Route::post(
+            "/v1/interactions/batch",
+            "interaction.complete_batch",
+            "Answer many in one write",
+            interactions::many,
+        ),
+        Route::post(
             "/v1/resume/{token}",
             "interaction.resume",
             "Answer by a resume token",

@@ -52,20 +52,20 @@ struct EdgeView {
 
 pub(super) async fn graph(call: Call<GraphQuery>) -> Result<Answer<GraphView>, Problem> {
     let name = call.path("machine");
-    let registered = call.client.registry().machines().filter(|code| code.name() == name);
-    let wanted = registered
-        .filter(|code| call.query.version.is_none_or(|version| code.version() == version))
-        .max_by_key(|code| code.version());
-    let Some((code, Graph { nodes, edges })) = wanted.and_then(|code| Some((code, code.graph()?))) else {
-        let told =
-            "no code here tells of a graph of this machine and version: ask a program that registers it";
+    let declared = match call.query.version {
+        Some(version) => call.client.declaration(name, version).await?.filter(|told| told.version == version),
+        None => call.client.declarations().await?.into_iter().find(|told| told.name == name),
+    };
+    let graph = declared.and_then(|declared| Some((declared.version, declared.graph.clone()?)));
+    let Some((version, Graph { nodes, edges })) = graph else {
+        let told = "no worker has declared a graph of this machine and version";
         return Err(Problem::new(Cause::NotFound, told));
     };
     let node = |Node { step, kind }| NodeView { step, kind };
     let edge = |Edge { from, to, on, by }| EdgeView { from, to, when: on.label().map(str::to_owned), by };
     Answer::ok(GraphView {
         machine: name.to_owned(),
-        version: code.version(),
+        version,
         nodes: nodes.into_iter().map(node).collect(),
         edges: edges.into_iter().map(edge).collect(),
     })

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::{Assigned, Completed, Completion, InteractionFilter, Which};
+use dormouse::store::{Assigned, Completed, Completion, InteractionFilter, Refusal, Which};
 use dormouse::{InstanceId, Interaction, InteractionId, InteractionStatus, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::instances::limit;
+use super::start::check_batch;
+use crate::body::Object;
 use crate::cursor::{self, List};
 use crate::problem::{Cause, Problem};
 use crate::route::{Answer, Call, Nothing, TOKEN};
@@ -68,6 +70,8 @@ pub(super) struct InteractionView {
     /// The instance that asks.
     instance: i64,
     machine: String,
+    /// The version of it that asked.
+    version: u32,
     /// The step that will see the answer.
     step: String,
     /// Its place among the requests of its unit, from 0.
@@ -102,6 +106,7 @@ impl From<Interaction> for InteractionView {
             id: interaction.id.0,
             instance: interaction.instance.0,
             machine: interaction.machine,
+            version: interaction.version,
             step: interaction.step,
             item: interaction.item,
             transport: interaction.transport,
@@ -247,7 +252,106 @@ pub(super) async fn fail(call: Call<Nothing, FailBody>) -> Result<Answer<Complet
 async fn answer(completion: Completion, client: &dormouse::Client) -> Result<Answer<CompletedView>, Problem> {
     let to = completion.to.clone();
     let completed = client.complete_many(vec![completion]).await?.pop().expect("one completion, one answer");
-    told(completed.admitted(to)?)
+    Answer::ok(told(completed.admitted(to)?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "CompleteInteractions")]
+pub(super) struct BatchBody {
+    #[schemars(with = "Vec<AnswerBody>", length(max = 1000))]
+    answers: Vec<Object<AnswerBody>>,
+}
+
+/// An answer and what it answers: an output, or why there is none.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "AddressedAnswer")]
+struct AnswerBody {
+    interaction: WhichBody,
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "serde_json::Value")]
+    output: Option<Json>,
+    error: Option<String>,
+    /// Who answers, if it was claimed.
+    assignee: Option<String>,
+}
+
+/// An interaction's id, or `correlation:` and its correlation id.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "Which")]
+enum WhichBody {
+    Id(i64),
+    Text(String),
+}
+
+/// What became of each answer, in order.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "CompletedMany")]
+pub(super) struct BatchView {
+    results: Vec<AnswerView>,
+}
+
+/// What became of one of many answers.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "CompletedOrRefused")]
+enum AnswerView {
+    Completed(CompletedView),
+    Refused(RefusedView),
+}
+
+/// Why an answer was refused.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Refused")]
+struct RefusedView {
+    /// In a word: those of a single answer that is refused, and `unknown`.
+    reason: String,
+    detail: String,
+}
+
+pub(super) async fn many(call: Call<Nothing, BatchBody>) -> Result<Answer<BatchView>, Problem> {
+    check_batch(call.body.answers.len())?;
+    let mut batch = Vec::with_capacity(call.body.answers.len());
+    for (index, Object(answer)) in call.body.answers.into_iter().enumerate() {
+        let to = match answer.interaction {
+            WhichBody::Id(id) => Which::Id(InteractionId(id)),
+            WhichBody::Text(text) => parse_which(&text)?,
+        };
+        let result = output_or_error(answer.output, answer.error)
+            .map_err(|told| Problem::invalid(format!("entry {index}: {told}")))?;
+        batch.push(Completion { assignee: answer.assignee, ..call.client.completion(to, result) });
+    }
+    let completed = call.client.complete_many(batch).await?;
+    let results = completed.into_iter().map(|completed| match completed {
+        Completed::Refused(refusal) => AnswerView::refused(refusal, None),
+        Completed::Unfit { refusal, reason } => AnswerView::refused(refusal, Some(reason)),
+        completed => AnswerView::Completed(told(completed)),
+    });
+    Answer::ok(BatchView { results: results.collect() })
+}
+
+impl AnswerView {
+    fn refused(refusal: Refusal, reason: Option<String>) -> Self {
+        // Another namespace's is as unknown as one that never was.
+        let refusal = if refusal == Refusal::OtherNamespace { Refusal::Unknown } else { refusal };
+        let detail = reason
+            .map_or_else(|| refusal.told().to_owned(), |reason| format!("{}: {reason}", refusal.told()));
+        Self::Refused(RefusedView { reason: refusal.to_string(), detail })
+    }
+}
+
+/// What an answer says.
+fn output_or_error(
+    output: Option<Json>,
+    error: Option<String>,
+) -> Result<Result<Json, String>, &'static str> {
+    match (output, error) {
+        (Some(output), None) => Ok(Ok(output)),
+        (None, Some(reason)) => Ok(Err(reason)),
+        _ => Err("give an `output`, or an `error` that says why there is none"),
+    }
 }
 
 /// The answer, by whoever has the token: an output, or why there is none.
@@ -268,27 +372,27 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<J
 
 pub(super) async fn resume(call: Call<Nothing, ResumeBody>) -> Result<Answer<CompletedView>, Problem> {
     let tokens = call.app.tokens.as_ref().expect("nobody comes here without a token");
-    let result = match (&call.body.output, &call.body.error) {
-        (Some(output), None) => Ok(output.clone()),
-        (None, Some(reason)) => Err(reason.clone()),
-        _ => return Err(Problem::invalid("give an `output`, or an `error` that says why there is none")),
-    };
-    told(call.client.complete_by_token(tokens, call.path(TOKEN), result).await?)
+    let result =
+        output_or_error(call.body.output.clone(), call.body.error.clone()).map_err(Problem::invalid)?;
+    Answer::ok(told(call.client.complete_by_token(tokens, call.path(TOKEN), result).await?))
 }
 
-fn told(completed: Completed) -> Result<Answer<CompletedView>, Problem> {
+fn told(completed: Completed) -> CompletedView {
     let view = |completed, woke, output, error| CompletedView { completed, woke, output, error };
-    Answer::ok(match completed {
+    match completed {
         Completed::Admitted { woke } => view(CompletedWord::Admitted, woke, None, None),
         Completed::Repeat(Ok(output)) => view(CompletedWord::Repeat, false, Some(output), None),
         Completed::Repeat(Err(error)) => view(CompletedWord::Repeat, false, None, Some(error)),
         Completed::Refused(_) | Completed::Unfit { .. } => unreachable!("these are errors"),
-    })
+    }
 }
 
 /// The interaction that the path names: its id, or `correlation:` and its correlation id.
 fn which<Q, B>(call: &Call<Q, B>) -> Result<Which, Problem> {
-    let text = call.path("interaction");
+    parse_which(call.path("interaction"))
+}
+
+fn parse_which(text: &str) -> Result<Which, Problem> {
     if let Some(id) = text.strip_prefix("correlation:") {
         return Ok(Which::Correlation(id.to_owned()));
     }

@@ -91,10 +91,10 @@ struct MachineView {
     workers: usize,
     /// The versions that have live instances, oldest first.
     in_flight: Vec<InFlight>,
-    /// Its steps, where this server knows its code.
+    /// Its steps, as its newest version declares them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     steps: Vec<String>,
-    /// The signals whose payloads it checks, where this server knows its code.
+    /// The signals whose payloads it checks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     accepts: Vec<String>,
     /// Where its instances are.
@@ -116,9 +116,7 @@ pub(super) async fn machines(call: Call) -> Result<Answer<MachinesView>, Problem
     let overview = Overview::of(&call.client).await?;
     let mut machines = BTreeMap::<String, MachineView>::new();
     for code in call.client.registry().machines() {
-        let machine = machines.entry(code.name().to_owned()).or_default();
-        machine.steps = code.steps();
-        machine.accepts = code.accepts().iter().map(|accepts| accepts.name.to_owned()).collect();
+        machines.entry(code.name().to_owned()).or_default();
     }
     for worker in overview.live_workers() {
         for name in worker.machines.iter().map(|(name, _)| name).collect::<BTreeSet<_>>() {
@@ -130,6 +128,12 @@ pub(super) async fn machines(call: Call) -> Result<Answer<MachinesView>, Problem
     }
     for Count { machine, version, step, status, count, .. } in overview.counts.iter().cloned() {
         machines.entry(machine).or_default().places.push(PlaceView { version, step, status, count });
+    }
+    for declared in call.client.declarations().await? {
+        if let Some(machine) = machines.get_mut(&declared.name) {
+            machine.steps.clone_from(&declared.steps);
+            machine.accepts = declared.accepts.iter().map(|accepted| accepted.signal.clone()).collect();
+        }
     }
     let named =
         |(name, machine): (String, _)| MachineView { in_flight: overview.in_flight(&name), name, ..machine };

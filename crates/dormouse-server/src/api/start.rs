@@ -1,10 +1,9 @@
 //! Starting instances.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use dormouse::jiff::Timestamp;
-use dormouse::{At, Client, Delivered, DynMachine, History, Inserted, Json, KeyScope, NewInstance, When};
+use dormouse::{At, Client, Declaration, Delivered, History, Inserted, Json, KeyScope, NewInstance, When};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -161,15 +160,15 @@ impl StartedView {
 impl StartBody {
     async fn into_new(self, client: &Client, versions: &mut Versions) -> Result<NewInstance, Problem> {
         let start_at = self.start_at()?;
-        let code = newest(client, &self.machine, self.version);
-        let version = match (self.version, &code) {
-            (Some(version), _) => version,
-            (None, Some(code)) => code.version(),
-            (None, None) => versions.newest(client, &self.machine).await?,
+        let version = match self.version {
+            Some(version) => version,
+            None => versions.newest(client, &self.machine).await?,
         };
-        let steps = code.as_ref().map(|code| code.steps()).unwrap_or_default();
-        let step = self.step.or_else(|| first(&**code.as_ref()?, &steps));
-        let step = match (step, &steps[..]) {
+        let declared = client.declaration(&self.machine, version).await?;
+        let declared = declared.filter(|declared| declared.version == version);
+        let steps = declared.as_ref().map(|declared| declared.steps.as_slice()).unwrap_or_default();
+        let step = self.step.or_else(|| first(declared.as_deref()?));
+        let step = match (step, steps) {
             (Some(step), []) => step,
             (Some(step), known) if known.contains(&step) => step,
             (Some(step), known) => {
@@ -183,7 +182,7 @@ impl StartBody {
             }
         };
         let mut new = NewInstance::named(self.machine, version, At { step: step.into(), state: self.state });
-        new.queue = self.queue.or(code.map(|code| code.queue().to_owned())).unwrap_or(new.queue);
+        new.queue = self.queue.or(declared.map(|declared| declared.queue.clone())).unwrap_or(new.queue);
         new.priority = self.priority;
         new.key = self.key;
         new.lane = self.lane;
@@ -209,35 +208,36 @@ impl StartBody {
     }
 }
 
-/// The newest code of a machine that is registered in this process, or that of a version.
-fn newest(client: &Client, machine: &str, version: Option<u32>) -> Option<Arc<dyn DynMachine>> {
-    let known = client.registry().machines().filter(|known| known.name() == machine);
-    let of_version = known.filter(|known| version.is_none_or(|version| known.version() == version));
-    of_version.max_by_key(|known| known.version()).cloned()
-}
-
 /// The step that a machine tells to be its first: the only one, or the first of its graph.
-fn first(code: &dyn DynMachine, steps: &[String]) -> Option<String> {
-    match steps {
+fn first(declared: &Declaration) -> Option<String> {
+    match &declared.steps[..] {
         [only] => Some(only.clone()),
-        _ => code.graph()?.nodes.into_iter().next().map(|node| node.step),
+        _ => declared.graph.as_ref()?.nodes.first().map(|node| node.step.clone()),
     }
 }
 
-/// The newest versions that workers run, for machines that are not registered here: asked for once.
+/// The newest versions of machines, asked for once.
 #[derive(Default)]
 struct Versions(Option<HashMap<String, u32>>);
 
 impl Versions {
+    /// The newest that is registered here, or that a live worker runs, or that was ever declared.
     async fn newest(&mut self, client: &Client, machine: &str) -> Result<u32, Problem> {
+        let here = client.registry().machines().filter(|code| code.name() == machine);
+        if let Some(newest) = here.map(|code| code.version()).max() {
+            return Ok(newest);
+        }
         if self.0.is_none() {
-            let mut newest = HashMap::new();
-            for (name, version) in
-                client.stats().await?.workers.into_iter().flat_map(|worker| worker.machines)
-            {
-                let known = newest.entry(name).or_insert(version);
+            let declared = client.declarations().await?;
+            let mut newest: HashMap<_, _> =
+                declared.iter().map(|declared| (declared.name.clone(), declared.version)).collect();
+            let workers = client.stats().await?.workers;
+            let mut run = HashMap::new();
+            for (name, version) in workers.into_iter().flat_map(|worker| worker.machines) {
+                let known = run.entry(name).or_insert(version);
                 *known = version.max(*known);
             }
+            newest.extend(run);
             self.0 = Some(newest);
         }
         Ok(self.0.as_ref().and_then(|newest| newest.get(machine)).copied().unwrap_or(1))

@@ -1,6 +1,6 @@
 //! What can be done to one instance: its forms, each of which becomes a request to the API.
 
-use dormouse::{Client, Instance, Json, Status};
+use dormouse::{Declaration, Instance, Json, Status};
 use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,14 +16,14 @@ use crate::problem::Problem;
 const AWAITED_FORMS: usize = 4;
 
 /// The actions that make sense for an instance as it is.
-pub(super) fn bar(s: &Shell, client: &Client, instance: &Instance) -> Markup {
+pub(super) fn bar(s: &Shell, declared: Option<&Declaration>, instance: &Instance) -> Markup {
     let here = format!("/instances/{}", instance.id);
     let is_live = !instance.status.is_terminal();
     let can_retry = matches!(instance.status, Status::Failed | Status::Cancelled);
     html! {
         div #actions.actions data-live role="group" aria-label="Actions" {
             @if is_live {
-                (signal_forms(s, client, instance))
+                (signal_forms(s, declared, instance))
                 @if instance.paused { (parts::button(s, &format!("{here}/resume"), "", "Resume", None)) }
                 @else { (parts::button(s, &format!("{here}/pause"), "", "Pause", None)) }
                 details #cancel {
@@ -45,12 +45,12 @@ pub(super) fn bar(s: &Shell, client: &Client, instance: &Instance) -> Markup {
 }
 
 /// A form for each signal that it waits for and whose payload is known, and one for any other.
-fn signal_forms(s: &Shell, client: &Client, instance: &Instance) -> Markup {
-    let form_of = |name: &str| form::of_signal(client, &instance.machine, instance.version, name);
+fn signal_forms(s: &Shell, declared: Option<&Declaration>, instance: &Instance) -> Markup {
+    let form_of = |name: &str| declared?.accepted(name).map(|accepted| &accepted.form);
     let awaited = instance.awaits.iter().take(AWAITED_FORMS);
     let awaited: Vec<_> = awaited.filter_map(|name| Some((name, form_of(name)?))).collect();
+    let accepted = declared.map(|declared| declared.accepts.as_slice()).unwrap_or_default();
     let action = s.at(&format!("/instances/{}/signal", instance.id));
-    let others = accepted(client, instance);
     let first = instance.awaits.first().filter(|_| awaited.is_empty());
     html! {
         details #signal {
@@ -60,7 +60,7 @@ fn signal_forms(s: &Shell, client: &Client, instance: &Instance) -> Markup {
                     h2 { (name) }
                     (s.token()) (once())
                     input type="hidden" name="name" value=(name);
-                    (form::inputs(Some(form), "payload", "Payload"))
+                    (form::inputs(Some(*form), "payload", "Payload"))
                     button.primary type="submit" { "Send " (name) }
                 }
             }
@@ -69,7 +69,7 @@ fn signal_forms(s: &Shell, client: &Client, instance: &Instance) -> Markup {
                 (s.token()) (once())
                 label for="signal-name" { "Name" }
                 input #signal-name name="name" value=[first] list="signal-names" required spellcheck="false";
-                datalist #signal-names { @for name in &others { option value=(name) {} } }
+                datalist #signal-names { @for accepted in accepted { option value=(accepted.signal) {} } }
                 label for="signal-payload" { "Payload, as JSON" }
                 textarea #signal-payload name="payload" rows="4" spellcheck="false" placeholder="null" {}
                 button type="submit" { "Send signal" }
@@ -87,16 +87,10 @@ pub(super) fn once() -> Markup {
     }
 }
 
-/// The signals that its machine says it takes, where this process knows its code.
-fn accepted(client: &Client, instance: &Instance) -> Vec<&'static str> {
-    let code = client.registry().get(&instance.machine, instance.version);
-    code.map(|code| code.accepts().iter().map(|accepts| accepts.name).collect()).unwrap_or_default()
-}
-
 pub(super) async fn signal(visit: Visit) -> Answered {
     let name = visit.form.text("name").ok_or_else(|| Problem::invalid("a signal needs a name"))?;
     let instance = visit.instance().await?;
-    let form = form::of_signal(&visit.client, &instance.machine, instance.version, &name);
+    let form = form::of_signal(&visit.client, &instance, &name).await?;
     let payload = form::read(&visit.form, form.as_ref(), "payload")?;
     let body = SignalBody { name, payload, dedup_key: visit.form.text("dedup_key") };
     let told = on(&visit, "/v1/instances/{instance}/signals", &body).await?;
@@ -154,8 +148,8 @@ pub(super) async fn fork_form(visit: Visit) -> Answered {
     let after = seq.checked_sub(1).ok_or_else(missing)?;
     let event = visit.client.store().history(instance.id, after, 1).await?.pop();
     let event = event.filter(|event| event.seq == seq).ok_or_else(missing)?;
-    let code = visit.client.registry().get(&instance.machine, event.version);
-    let steps = code.map(|code| code.steps()).unwrap_or_default();
+    let declared = visit.client.declaration(&instance.machine, event.version).await?;
+    let steps = declared.map(|declared| declared.steps.clone()).unwrap_or_default();
     let (s, name) = (&visit.shell, parts::name(&instance));
     let here = format!("/instances/{}", instance.id);
     visit.page(&format!("Fork {name}"), &html! {

@@ -123,6 +123,7 @@ pub(super) async fn confirm(visit: Visit) -> Answered {
         });
     }
     let ids: Vec<String> = meant.iter().map(|instance| instance.id.to_string()).collect();
+    let fields = if verb == Verb::Signal { Some(signal_fields(&visit).await?) } else { None };
     visit.page(&title, &html! {
         h1 { (verb.button()) " " span #count data-count=(meant.len()) { (count) } " " (if meant.len() == 1 { "instance" } else { "instances" }) "?" }
         section.card {
@@ -135,7 +136,7 @@ pub(super) async fn confirm(visit: Visit) -> Answered {
                 // Exactly those that were counted, whatever matches by the time this is sent.
                 input type="hidden" name="ids" value=(ids.join(","));
                 @for name in FILTERS { @if let Some(value) = visit.query.get(name) { input type="hidden" name=(name) value=(value); } }
-                @if verb == Verb::Signal { (signal_fields(&visit)) }
+                @if let Some(fields) = fields { (fields) }
                 div.buttons {
                     button.primary[verb != Verb::Cancel].danger[verb == Verb::Cancel] type="submit" { (verb.button()) " " (count) }
                     a href=(back) { "Back" }
@@ -159,19 +160,19 @@ fn named(visit: &Visit, meant: &[Instance]) -> Markup {
     }
 }
 
-fn signal_fields(visit: &Visit) -> Markup {
+async fn signal_fields(visit: &Visit) -> Result<Markup, Problem> {
     let query = &visit.query;
     let name = query.get("name").or(query.get("awaiting"));
-    let form = name.and_then(|name| form::of_any_signal(&visit.client, name));
+    let form = form::of_any_signal(&visit.client, name.unwrap_or_default()).await?;
     let payload =
         query.text("payload").or(form.as_ref().map(form::sample)).unwrap_or_else(|| "null".to_owned());
-    html! {
+    Ok(html! {
         label for="signal-name" { "Name" }
         input #signal-name name="name" value=[name] required spellcheck="false";
         label for="signal-payload" { "Payload, as JSON" }
         textarea #signal-payload name="payload" rows="4" spellcheck="false" { (payload) }
         (once())
-    }
+    })
 }
 
 /// The signal that the form describes.

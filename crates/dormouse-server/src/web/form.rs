@@ -1,6 +1,6 @@
 //! Forms for documents: a field for each thing that a type takes, where the type is known, and JSON where it is not.
 
-use dormouse::{Client, Field, Form, Json};
+use dormouse::{Client, Field, Form, Instance, Interaction, Json};
 use maud::{Markup, html};
 use serde_json::Number;
 
@@ -11,24 +11,26 @@ use crate::problem::Problem;
 /// The field that says that the others are to be read by the type.
 const TYPED: &str = "typed";
 
-/// What a signal of a machine takes, where this process knows its code.
-pub(super) fn of_signal(client: &Client, machine: &str, version: u32, signal: &str) -> Option<Form> {
-    let code = client.registry().get(machine, version)?;
-    let accepts = code.accepts();
-    accepts.iter().find(|accepts| accepts.name == signal).map(|accepts| (accepts.form)())
+/// What a signal of an instance takes, where its machine declares it.
+pub(super) async fn of_signal(
+    client: &Client,
+    instance: &Instance,
+    signal: &str,
+) -> Result<Option<Form>, Problem> {
+    let declared = client.declaration(&instance.machine, instance.version).await?;
+    Ok(declared.and_then(|declared| Some(declared.accepted(signal)?.form.clone())))
 }
 
-/// What a signal takes, by whichever machine of this process takes it.
-pub(super) fn of_any_signal(client: &Client, signal: &str) -> Option<Form> {
-    let mut accepts = client.registry().machines().flat_map(|code| code.accepts());
-    accepts.find(|accepts| accepts.name == signal).map(|accepts| (accepts.form)())
+/// What a signal takes, by whichever machine declares it.
+pub(super) async fn of_any_signal(client: &Client, signal: &str) -> Result<Option<Form>, Problem> {
+    let declared = client.declarations().await?;
+    Ok(declared.iter().find_map(|declared| declared.accepted(signal)).map(|accepted| accepted.form.clone()))
 }
 
-/// What the step that will see an answer takes, where this process knows its code.
-pub(super) fn of_answer(client: &Client, machine: &str, step: &str) -> Option<Form> {
-    let codes = client.registry().machines().filter(|code| code.name() == machine);
-    let takes = codes.max_by_key(|code| code.version())?.takes();
-    takes.iter().find(|takes| takes.step() == step).map(dormouse::Takes::form)
+/// What the step that will see an answer takes, where its machine declares it.
+pub(super) async fn of_answer(client: &Client, asked: &Interaction) -> Result<Option<Form>, Problem> {
+    let declared = client.declaration(&asked.machine, asked.version).await?;
+    Ok(declared.and_then(|declared| Some(declared.taken(&asked.step)?.form.clone())))
 }
 
 /// The fields for a document of a name: by its type if that is known, with JSON as the other way.

@@ -80,7 +80,7 @@ pub(super) async fn one(visit: Visit) -> Answered {
     let holder = holder(&one, now);
     let is_mine = holder == Some(visit.caller.who.as_str());
     let is_free = holder.is_none() || is_mine;
-    let form = form::of_answer(&visit.client, &one.machine, &one.step);
+    let form = form::of_answer(&visit.client, &one).await?;
     visit.page(&format!("Question {id}"), &html! {
         p.crumbs { a href=(s.at("/inbox")) { "Inbox" } " / " (parts::machine_link(s, &one.machine)) }
         article #question data-interaction=(id) data-status=(one.status.as_str()) {
@@ -178,7 +178,7 @@ struct CompleteBody<'a> {
 
 pub(super) async fn complete(visit: Visit) -> Answered {
     let asked = interaction(&visit).await?;
-    let form = form::of_answer(&visit.client, &asked.machine, &asked.step);
+    let form = form::of_answer(&visit.client, &asked).await?;
     let output = form::read(&visit.form, form.as_ref(), "output")?;
     let body = CompleteBody { output, assignee: &visit.caller.who };
     let told = on(&visit, "/v1/interactions/{interaction}/complete", &body).await?;

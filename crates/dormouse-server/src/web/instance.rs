@@ -29,17 +29,18 @@ pub(super) async fn show(visit: Visit) -> Answered {
     let unit = visit.client.unit(id).await?;
     let asked = InteractionFilter { instance: Some(id), limit: ROWS, ..InteractionFilter::default() };
     let asked = if unit.is_some() { visit.client.interactions(asked).await? } else { Vec::new() };
+    let declared = visit.client.declaration(&instance.machine, instance.version).await?;
     let s = &visit.shell;
     visit.page(&parts::name(&instance), &html! {
         article #instance data-instance=(id) data-status=(instance.status.as_str()) {
             div #head data-live {
                 (head(s, &instance, &why, now))
             }
-            @if s.may_operate() { (act::bar(s, &visit.client, &instance)) }
+            @if s.may_operate() { (act::bar(s, declared.as_deref(), &instance)) }
             p #ahead data-live { (what_if::link(s, &visit.client, &instance)) }
             div.columns {
                 div {
-                    div #graph data-live { @if let Some(drawing) = graph::of_instance(&visit.client, &instance, &timeline) { (drawing) } }
+                    div #graph data-live { @if let Some(drawing) = graph::of_instance(declared.as_deref(), &instance, &timeline) { (drawing) } }
                     div #timeline data-live { (timeline::show(s, &instance, &timeline, now)) }
                 }
                 div {

@@ -1,10 +1,9 @@
 //! Machines: who runs which version, and how many instances are at which step.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use dormouse::store::Count;
-use dormouse::{Client, DynMachine, Status};
+use dormouse::{Client, Declaration, Status};
 use maud::{Markup, html};
 
 use super::Answered;
@@ -98,7 +97,8 @@ pub(super) async fn one(visit: Visit) -> Answered {
     };
     let machine = machines.get(name).ok_or_else(unknown)?;
     let unserved: Vec<_> = overview.unserved().into_iter().filter(|(of, _)| *of == name).collect();
-    let code = newest(&visit.client, name);
+    let declared = visit.client.declarations().await?;
+    let declared = declared.iter().find(|declared| declared.name == name).map(|declared| &**declared);
     let s = &visit.shell;
     visit.page(name, &html! {
         p.crumbs { a href=(s.at("/machines")) { "Machines" } }
@@ -110,32 +110,26 @@ pub(super) async fn one(visit: Visit) -> Answered {
                 div { dt { "Workers" } dd { (machine.workers) } }
                 div { dt { "In flight" } dd { (versions::in_flight(&overview.in_flight(name))) } }
                 div { dt { "Live instances" } dd { (number(machine.count(|status| !status.is_terminal()))) } }
-                @if let Some(code) = &code {
-                    div { dt { "Queue" } dd { (code.queue()) } }
-                    @let accepts = code.accepts();
+                @if let Some(Declaration { queue, accepts, .. }) = declared {
+                    div { dt { "Queue" } dd { (queue) } }
                     @if !accepts.is_empty() {
                         div {
                             dt { "Signals it checks" }
-                            dd { @for (index, accepts) in accepts.iter().enumerate() { @if index > 0 { ", " } (parts::waiting_link(s, accepts.name)) } }
+                            dd { @for (index, accepted) in accepts.iter().enumerate() { @if index > 0 { ", " } (parts::waiting_link(s, &accepted.signal)) } }
                         }
                     }
                 }
             }
-            @if let Some(drawing) = graph::of_machine(code, &machine.counts) { (drawing) }
-            (places(s, name, machine, code.as_ref()))
+            @if let Some(drawing) = graph::of_machine(declared, &machine.counts) { (drawing) }
+            (places(s, name, machine, declared))
         }
         p { a href=(s.at(&format!("/instances{}", Fields::default().with(&[("machine", Some(name))]).query()))) { "Its instances" } }
     })
 }
 
-/// The newest code of a machine that this process has.
-fn newest<'a>(client: &'a Client, name: &str) -> Option<&'a Arc<dyn DynMachine>> {
-    client.registry().machines().filter(|code| code.name() == name).max_by_key(|code| code.version())
-}
-
 /// How instances are spread over the steps, in the order of the code where it is known.
-fn places(s: &Shell, name: &str, machine: &Machine<'_>, code: Option<&&Arc<dyn DynMachine>>) -> Markup {
-    let mut steps = code.map(|code| code.steps()).unwrap_or_default();
+fn places(s: &Shell, name: &str, machine: &Machine<'_>, declared: Option<&Declaration>) -> Markup {
+    let mut steps = declared.map(|declared| declared.steps.clone()).unwrap_or_default();
     for count in &machine.counts {
         if !steps.contains(&count.step) {
             steps.push(count.step.clone());
@@ -157,7 +151,7 @@ fn places(s: &Shell, name: &str, machine: &Machine<'_>, code: Option<&&Arc<dyn D
             h2 { "Steps" }
             @if steps.is_empty() {
                 (parts::empty("It has no instances.", &html! {
-                    "Its steps are not known here, because its code is in another program."
+                    "Its steps are known as soon as a worker of this version of dormouse runs it."
                 }))
             } @else {
                 (parts::table("Instances by step and status", &html! {

@@ -51,6 +51,8 @@ async fn who(visit: Visit, signal: String) -> Answered {
     };
     let page = visit.client.list(filter).await?;
     let now = visit.client.store().about().await?.now;
+    let form = form::of_any_signal(&visit.client, &signal).await?;
+    let sample = form.map_or_else(|| "null".to_owned(), |form| form::sample(&form));
     let (s, query) = (&visit.shell, visit.query.with(&[("notice", None)]));
     let next = page.next.map(|id| cursor::encode(List::Instances, id.0));
     let next = next.map(|next| s.at(&format!("/waiting{}", query.with(&[("cursor", Some(&next))]).query())));
@@ -60,7 +62,7 @@ async fn who(visit: Visit, signal: String) -> Answered {
         &html! {
             p.crumbs { a href=(s.at("/waiting")) { "Waiting" } }
             h1 { "Waiting for " (signal) }
-            @if s.may_operate() { (signal_all(&visit, &signal)) }
+            @if s.may_operate() { (signal_all(&visit, &signal, &sample)) }
             section.card #waiting data-live {
                 @if page.instances.is_empty() {
                     (parts::empty("Nobody waits for it now.", &html! {
@@ -77,10 +79,8 @@ async fn who(visit: Visit, signal: String) -> Answered {
 }
 
 /// Leads to the page that says how many there are, and asks.
-fn signal_all(visit: &Visit, signal: &str) -> Markup {
+fn signal_all(visit: &Visit, signal: &str, sample: &str) -> Markup {
     let s = &visit.shell;
-    let sample = form::of_any_signal(&visit.client, signal)
-        .map_or_else(|| "null".to_owned(), |form| form::sample(&form));
     html! {
         details.actions #signal-all {
             summary.primary { "Signal all…" }

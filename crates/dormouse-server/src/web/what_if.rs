@@ -11,6 +11,7 @@ use crate::problem::Problem;
 
 /// A way to the page, where there is something to tell.
 pub(super) fn link(s: &Shell, client: &Client, instance: &Instance) -> Markup {
+    // Looking ahead runs parts of the code.
     let code = client.registry().get(&instance.machine, instance.version);
     let is_told = code.is_some_and(|code| code.graph().is_some()) && !instance.status.is_terminal();
     html! {
@@ -20,11 +21,12 @@ pub(super) fn link(s: &Shell, client: &Client, instance: &Instance) -> Markup {
 
 pub(super) async fn show(visit: Visit) -> Answered {
     let instance = visit.instance().await?;
-    let asked = asked(&visit, &instance)?;
+    let asked = asked(&visit, &instance).await?;
     let foresight = match asked {
         Some(happening) => Some(visit.client.what_if(instance.id, happening).await?),
         None => None,
     };
+    let questions = questions(&visit, &instance).await?;
     let s = &visit.shell;
     let here = format!("/instances/{}", instance.id);
     visit.page(&format!("What if: {}", parts::name(&instance)), &html! {
@@ -32,7 +34,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
         h1 { "What would it do?" }
         p { "It is at " code { (instance.step) } ", " (parts::status(instance.status)) ". Nothing is run and nothing is changed: acts are stood in for by what they say they give." }
         form.card #what-if method="get" action=(s.at(&format!("{here}/what-if"))) {
-            (questions(&visit, &instance))
+            (questions)
             div.buttons { button.primary type="submit" { "Tell" } a href=(s.at(&here)) { "Back" } }
         }
         @if let Some(foresight) = &foresight { (ways(foresight)) }
@@ -56,13 +58,13 @@ fn possible(instance: &Instance) -> Vec<(&'static str, String)> {
     possible
 }
 
-fn questions(visit: &Visit, instance: &Instance) -> Markup {
+async fn questions(visit: &Visit, instance: &Instance) -> Result<Markup, Problem> {
     let asked = visit.query.get("happening").unwrap_or("signal");
     let signal =
         visit.query.get("signal").or(instance.awaits.first().map(String::as_str)).unwrap_or_default();
-    let form = form::of_signal(&visit.client, &instance.machine, instance.version, signal);
+    let form = form::of_signal(&visit.client, instance, signal).await?;
     let payload = visit.query.text("payload").or_else(|| form.as_ref().map(form::sample));
-    html! {
+    Ok(html! {
         fieldset.flag {
             legend { "What happens" }
             @for (word, told) in possible(instance) {
@@ -74,18 +76,18 @@ fn questions(visit: &Visit, instance: &Instance) -> Markup {
         datalist #awaited { @for name in &instance.awaits { option value=(name) {} } }
         label for="what-if-payload" { "Its payload, as JSON" }
         textarea #what-if-payload name="payload" rows="3" spellcheck="false" { (payload.unwrap_or_default()) }
-    }
+    })
 }
 
 /// What was asked, if anything was.
-fn asked(visit: &Visit, instance: &Instance) -> Result<Option<Happening>, Problem> {
+async fn asked(visit: &Visit, instance: &Instance) -> Result<Option<Happening>, Problem> {
     Ok(Some(match visit.query.get("happening") {
         None => return Ok(None),
         Some("signal") => {
             let name = visit.query.text("signal");
             let name =
                 name.ok_or_else(|| Problem::invalid("the signal has no name: write which one comes"))?;
-            let form = form::of_signal(&visit.client, &instance.machine, instance.version, &name);
+            let form = form::of_signal(&visit.client, instance, &name).await?;
             let payload = form::read(&visit.query, form.as_ref(), "payload")?;
             Happening::Signal(NewSignal::new(name, payload.unwrap_or_else(Json::null)))
         }

@@ -30,6 +30,7 @@ const ROUTES: &[(&str, &str, Option<Scope>)] = &[
     ("get", "/v1/instances/{instance}/what-if", Some(Scope::Read)),
     ("post", "/v1/instances/{instance}/signals", Some(Scope::Operate)),
     ("post", "/v1/signals/batch", Some(Scope::Operate)),
+    ("post", "/v1/interactions/batch", Some(Scope::Operate)),
     ("post", "/v1/instances/{instance}/cancel", Some(Scope::Operate)),
     ("post", "/v1/instances/{instance}/retry", Some(Scope::Operate)),
     ("post", "/v1/instances/{instance}/pause", Some(Scope::Operate)),

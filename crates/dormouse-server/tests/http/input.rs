@@ -72,6 +72,12 @@ async fn no_route_that_takes_a_body_takes_a_bad_one(database: Database) {
         ("/v1/instances/batch", json!({ "instances": [{ "machine": "double" }, {}] }), "instances[1]"),
         ("/v1/signals/batch", json!({ "signals": [{ "target": "x", "name": "n" }] }), "names no instance"),
         ("/v1/signals/batch", json!({ "signals": [[1, "n"]] }), "not an object"),
+        (
+            "/v1/interactions/batch",
+            json!({ "answers": [{ "interaction": "x", "output": 1 }] }),
+            "names no interaction",
+        ),
+        ("/v1/interactions/batch", json!({ "answers": [{ "interaction": 1 }] }), "entry 0: give an `output`"),
         ("/v1/instances/1/fork", json!({ "seq": -1 }), "seq"),
     ] {
         let problem = site.post(path, body.clone()).await.expect_problem(400, "invalid-request");

@@ -10,6 +10,7 @@ suite![
     an_answer_is_admitted_once_and_a_repeat_is_told_the_first,
     a_failure_is_an_answer_too,
     an_answer_that_does_not_fit_is_a_problem_that_names_the_place,
+    a_batch_of_answers_tells_for_each_what_became_of_it,
     what_names_no_interaction_is_told_so,
     another_namespaces_interaction_is_as_if_it_did_not_exist,
     interactions_are_listed_a_page_at_a_time,
@@ -91,6 +92,34 @@ async fn an_answer_that_does_not_fit_is_a_problem_that_names_the_place(database:
     assert_eq!(site.get(&format!("/v1/interactions/{open}")).await.expect(200)["status"], "pending");
     site.post(&path, json!({ "output": { "stars": 4 } })).await.expect(200);
     assert_eq!(site.outcome(id).await["output"], json!("ann gives 4"));
+}
+
+async fn a_batch_of_answers_tells_for_each_what_became_of_it(database: Database) {
+    let site = database.open().await;
+    let (survey, guest) = site.survey().await;
+    let (menu, asked) = site.review("a menu").await;
+    let (wine, failed) = site.review("a wine list").await;
+    let answers = json!([
+        { "interaction": guest, "output": { "stars": 9 } },
+        { "interaction": asked, "output": true },
+        { "interaction": failed, "error": "it is in Greek" },
+        { "interaction": asked, "output": false },
+        { "interaction": 4711, "output": true },
+        { "interaction": "correlation:nobody's", "output": true },
+        { "interaction": guest, "output": { "stars": 2 } },
+    ]);
+    let told = site.post("/v1/interactions/batch", json!({ "answers": answers })).await.expect(200);
+    let told = told["results"].as_array().expect("a result for each");
+    assert_eq!(told[0]["reason"], "schema");
+    assert!(told[0]["detail"].as_str().expect("text").contains("at /stars: "), "{told:?}");
+    assert_eq!(told[1], json!({ "completed": "admitted", "woke": true }));
+    assert_eq!(told[2], json!({ "completed": "admitted", "woke": true }));
+    assert_eq!(told[3], json!({ "completed": "repeat", "woke": false, "output": true }));
+    assert_eq!((&told[4]["reason"], &told[5]["reason"]), (&json!("unknown"), &json!("unknown")));
+    assert_eq!(told[6], json!({ "completed": "admitted", "woke": true }));
+    assert_eq!(site.outcome(survey).await["output"], "ann gives 2");
+    assert_eq!(site.outcome(menu).await["output"], true);
+    assert_eq!(site.outcome(wine).await["status"], "failed");
 }
 
 async fn what_names_no_interaction_is_told_so(database: Database) {

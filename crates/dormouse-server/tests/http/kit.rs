@@ -62,11 +62,16 @@ impl Database {
         let stopping = CancellationToken::new();
         let server = Server::new(client.clone()).access(access).stopping(stopping.clone());
         let server = server.resume_tokens(tokens());
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let router = server.router();
-        tokio::spawn(async move { axum::serve(listener, router).await.expect("it serves") });
-        Site { client, address, stopping, prefix: String::new(), key: None, _engine: engine, _database: self }
+        let address = listen(server).await;
+        Site {
+            client,
+            address,
+            stopping,
+            prefix: String::new(),
+            key: None,
+            _engine: Some(engine),
+            _database: Some(self),
+        }
     }
 
     /// A server mounted under a prefix, beside another route.
@@ -87,10 +92,19 @@ impl Database {
             stopping,
             prefix: prefix.to_owned(),
             key: None,
-            _engine: engine,
-            _database: self,
+            _engine: Some(engine),
+            _database: Some(self),
         }
     }
+}
+
+/// Serves, on a port of its own.
+async fn listen(server: Server) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let router = server.router();
+    tokio::spawn(async move { axum::serve(listener, router).await.expect("it serves") });
+    address
 }
 
 /// A server that runs.
@@ -100,8 +114,8 @@ pub struct Site {
     pub stopping: CancellationToken,
     prefix: String,
     key: Option<String>,
-    _engine: Engine,
-    _database: Database,
+    _engine: Option<Engine>,
+    _database: Option<Database>,
 }
 
 /// An answer.
@@ -340,7 +354,7 @@ enum Asking {
 }
 
 #[derive(Deserialize)]
-struct Stars {
+pub struct Stars {
     stars: u8,
 }
 
@@ -380,6 +394,15 @@ impl Site {
         self.until(id, "awaiting_completion").await;
         let page = self.get(&format!("/v1/interactions?instance={id}")).await.expect(200);
         (id, page["items"][0]["id"].as_i64().expect("an id"))
+    }
+
+    /// Another server over the same database, open to anyone, in a process that has none of the machines.
+    pub async fn without_code(&self) -> Self {
+        let client = Client::on(self.client.store().clone());
+        let server = Server::new(client.clone()).access(Access::open_on_loopback()).resume_tokens(tokens());
+        let address = listen(server).await;
+        let stopping = CancellationToken::new();
+        Self { client, address, stopping, prefix: String::new(), key: None, _engine: None, _database: None }
     }
 
     /// A resume token of an interaction, as it would go out with its request.

@@ -34,6 +34,7 @@ mod acts;
 mod admin;
 mod ahead;
 mod browser;
+mod elsewhere;
 mod events;
 mod input;
 mod instances;
