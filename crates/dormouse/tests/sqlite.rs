@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse::store::Store;
 use dormouse::store::sqlite::SqliteStore;
+use dormouse::store::{InteractionFilter, Store};
 use dormouse::{At, Client, Engine, Error, Json, NewInstance, NewSignal, Status};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -75,12 +75,16 @@ const INSTANCES: &str = "
     insert into counts values
         ('default', 'default', 'm', 'start', 'runnable', 3), ('default', 'default', 'm', 'start', 'failed', 1),
         ('default', 'default', 'm', 'start', 'done', 0);
+    insert into interactions (
+        unit, item, instance, namespace, machine, step, transport, status, idempotency_key, opened_at, request
+    )
+    select id, 0, id, namespace, machine, step, 'api', 'pending', 'k', 0, 'null' from instances where id in (1, 4);
     pragma application_id = 0x646f726d;
     pragma user_version = 4;
 ";
 
 #[tokio::test]
-async fn what_an_older_file_holds_is_counted_by_version() {
+async fn what_an_older_file_holds_is_counted_and_asked_by_version() {
     let dir = directory();
     let path = dir.path().join("older.db");
     let conn = Connection::open(&path).expect("it opens");
@@ -100,6 +104,9 @@ async fn what_an_older_file_holds_is_counted_by_version() {
     let found = [(1, "executing", 1), (1, "runnable", 2), (2, "failed", 1), (2, "runnable", 1)];
     assert_eq!(counts().await, found);
     let client = Client::on(store.clone());
+    let asked = client.interactions(InteractionFilter::default()).await.expect("a list");
+    assert_eq!(asked.iter().map(|asked| asked.version).collect::<Vec<_>>(), [1, 2], "as their instances are");
+    assert!(client.declarations().await.expect("a read").is_empty(), "until a worker registers");
     client.start_many([m()]).await.expect("a start");
     client.retry(dormouse::InstanceId(4)).await.expect("a failed instance");
     assert_eq!(counts().await, [(1, "executing", 1), (1, "runnable", 3), (2, "runnable", 2)]);

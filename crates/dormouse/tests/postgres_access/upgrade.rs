@@ -1,7 +1,7 @@
 //! A database of an older schema is brought up to date with all that is in it.
 
 use dormouse::store::postgres::PostgresStore;
-use dormouse::store::{Filter, Store};
+use dormouse::store::{Filter, InteractionFilter, Store};
 use dormouse::{Client, Error, Status};
 
 use crate::private::{connect, execute, number, server};
@@ -42,11 +42,17 @@ const COUNTED: &str = "
     insert into dormouse.counts values
         ('default', 'default', 'm', 'start', 'runnable', 5), ('default', 'default', 'm', 'start', 'runnable', -2),
         ('default', 'default', 'm', 'start', 'failed', 1);
+    insert into dormouse.interactions (
+        id, unit, item, instance, namespace, machine, step, transport, status, idempotency_key, opened_at, request
+    )
+    select id, id, 0, id, namespace, machine, step, 'api', 'pending', 'k', now(), 'null'
+    from dormouse.instances where status = 'failed' or worker is not null order by id;
+    insert into dormouse.machines values ('m', 1, '{start}', 'default', true);
     update dormouse.schema set version = 4, functions = 'of another build';
 ";
 
 #[tokio::test]
-async fn what_was_counted_without_versions_is_counted_anew() {
+async fn what_was_counted_and_asked_without_versions_is_told_by_version() {
     let server = server(&[]);
     execute(&mut connect(&server.url("postgres")).await, "create database counted").await;
     let url = server.url("counted");
@@ -61,6 +67,10 @@ async fn what_was_counted_without_versions_is_counted_anew() {
     let mut counts: Vec<_> = counts.iter().map(|row| (row.version, row.status.as_str(), row.count)).collect();
     counts.sort_unstable();
     assert_eq!(counts, [(1, "executing", 1), (1, "runnable", 2), (2, "failed", 1), (2, "runnable", 1)]);
+    let client = Client::on(std::sync::Arc::new(store));
+    let asked = client.interactions(InteractionFilter::default()).await.expect("a list");
+    assert_eq!(asked.iter().map(|asked| asked.version).collect::<Vec<_>>(), [2, 1], "as their instances are");
+    assert!(client.declarations().await.expect("a read").is_empty(), "until a worker registers again");
 }
 
 #[tokio::test]
