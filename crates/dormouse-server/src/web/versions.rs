@@ -32,7 +32,7 @@ pub(super) fn warning(s: &Shell, unserved: &[(&str, InFlight)]) -> Markup {
                     "version " (version) " of " (parts::machine_link(s, name)) " (" (instances(*live)) ")"
                 }
                 @if unserved.len() > SHOWN { ", and " a href=(s.at("/machines")) { (unserved.len() - SHOWN) " more" } }
-                ". What wakes of them waits. Start the program that has that code, or one that migrates from it."
+                ". They do not move until one does: start the program that has that code, or one that migrates from it."
             }
         }
     }
