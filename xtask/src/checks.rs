@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use private_postgres::Nats;
 
 use crate::postgres::Database;
-use crate::{Result, browser, cargo, deny, newest, require_c_compiler, root, run, run_within, schemathesis};
+use crate::{
+    Result, browser, built, cargo, deny, newest, require_c_compiler, root, run, run_within, schemathesis,
+};
 
 /// An example that runs longer is stuck.
 const EXAMPLE_MAX: Duration = Duration::from_secs(60);
@@ -62,7 +64,8 @@ fn timed<T>(name: &str, check: impl FnOnce() -> Result<T>) -> Result<T> {
     Ok(value)
 }
 
-/// Builds the library's examples together, then runs each.
+/// Builds the library's examples together, then runs each. The whole workspace is named, as where all tests are run: for
+/// one package alone, its dependencies would be built anew with fewer features.
 fn examples() -> Result {
     let names = example_names(&root().join("crates/dormouse/examples"))?;
     if names.is_empty() {
@@ -70,12 +73,11 @@ fn examples() -> Result {
         return Ok(());
     }
     let broker = Nats::start(&root().join("target/nats").join(std::process::id().to_string()))?;
-    run(&mut cargo("build --package dormouse --all-features --examples"))?;
+    run(&mut cargo("build --workspace --all-features --examples"))?;
     for name in names {
         println!("--> {name}");
-        // The build above leaves cargo nothing to do, so the time is the example's own.
-        let mut example = cargo(&format!("run --quiet --package dormouse --all-features --example {name}"));
-        run_within(EXAMPLE_MAX, example.env("NATS_URL", broker.url()))?;
+        let mut example = built(&format!("examples/{name}"));
+        run_within(EXAMPLE_MAX, example.current_dir(root()).env("NATS_URL", broker.url()))?;
     }
     Ok(())
 }

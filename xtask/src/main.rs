@@ -119,6 +119,13 @@ fn cargo(args: &str) -> Command {
     command
 }
 
+/// A program that was just built, beside this one: it, or `examples/` and its name.
+fn built(name: &str) -> Command {
+    let this = env::current_exe().expect("this program has a path");
+    let profiles = this.parent().and_then(Path::parent).expect("it is where cargo put it");
+    Command::new(profiles.join("debug").join(format!("{name}{}", env::consts::EXE_SUFFIX)))
+}
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the repository").to_owned()
 }

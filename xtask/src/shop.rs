@@ -1,10 +1,9 @@
 //! The order shop that `dormouse dev` runs, for whoever needs a server with something on it.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use crate::{Result, cargo, run};
+use crate::{Result, built, cargo, run};
 
 /// Builds the program, with the features that the tests build it with.
 pub(crate) fn build() -> Result {
@@ -45,12 +44,9 @@ impl Drop for Shop {
     }
 }
 
-/// The program that was just built, beside this one.
+/// The program that was just built.
 pub(crate) fn dormouse(args: &[&str]) -> Command {
-    let this = std::env::current_exe().expect("this program has a path");
-    let profiles = this.parent().and_then(Path::parent).expect("it is where cargo put it");
-    let mut command =
-        Command::new(profiles.join("debug").join(format!("dormouse{}", std::env::consts::EXE_SUFFIX)));
+    let mut command = built("dormouse");
     command.args(args).env_remove("RUST_LOG");
     command
 }

@@ -41,7 +41,14 @@ const CROWD: &str = "
     select pg_temp.crowd(100000, 'awaiting_signal', p_awaits => 'other', p_key => 'waits:');
     select pg_temp.crowd(2000, 'executing', p_worker => 1000000);
     select pg_temp.crowd(300000, 'done', p_ended_at => now(), p_key => 'ended:');
+    insert into dormouse.signals (instance, id, name, at, payload)
+    select -n, nextval('dormouse.signal_ids'), 'other', now(), 'null' from generate_series(1, 100000) n;
+    insert into dormouse.history (instance, seq, kind, version, step, at, state, id)
+    select -n, 1, 'created', 1, 'start', now(), 'null', 0 from generate_series(1, 100000) n;
 ";
+
+/// The smallest of the large tables has more rows than this.
+const LARGE: i64 = 100_000;
 
 /// A crowd that can move, of which a verb takes its few.
 const BACKLOG: &str = "
@@ -103,7 +110,9 @@ async fn no_hot_verb_reads_a_large_table_from_end_to_end() {
         if tables.is_empty() { None } else { Some(format!("reads all of {tables:?}")) }
     });
     assert!(found.is_empty(), "{found}");
-    assert_eq!(moments.sequential_rows, 0);
+    // A server tells what a connection read up to some seconds late: a few rows may be from before the crowd came.
+    let rows = moments.sequential_rows;
+    assert!(rows < LARGE, "{rows} rows were read from end to end");
 }
 
 #[tokio::test]
