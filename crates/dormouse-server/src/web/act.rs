@@ -60,7 +60,7 @@ fn signal_forms(s: &Shell, declared: Option<&Declaration>, instance: &Instance) 
                     h2 { (name) }
                     (s.token()) (once())
                     input type="hidden" name="name" value=(name);
-                    (form::inputs(Some(*form), "payload", "Payload"))
+                    (form::inputs(Some(*form), &format!("{name}-"), "payload", "Payload"))
                     button.primary type="submit" { "Send " (name) }
                 }
             }

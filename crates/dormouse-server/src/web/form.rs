@@ -33,26 +33,28 @@ pub(super) async fn of_answer(client: &Client, asked: &Interaction) -> Result<Op
     Ok(declared.and_then(|declared| Some(declared.taken(&asked.step)?.form.clone())))
 }
 
-/// The fields for a document of a name: by its type if that is known, with JSON as the other way.
-pub(super) fn inputs(form: Option<&Form>, name: &str, label: &str) -> Markup {
+/// The fields for a document of a name: by its type if that is known, with JSON as the other way. Where a page has several
+/// such forms, `of` tells their fields apart.
+pub(super) fn inputs(form: Option<&Form>, of: &str, name: &str, label: &str) -> Markup {
+    let id = format!("{of}{name}");
     let as_json = |hint: &str| {
         html! {
-            label for=(name) { (label) ", as JSON" }
-            textarea id=(name) name=(name) rows="4" spellcheck="false" placeholder=(hint) {}
+            label for=(id) { (label) ", as JSON" }
+            textarea id=(id) name=(name) rows="4" spellcheck="false" placeholder=(hint) {}
         }
     };
     match form {
         None | Some(Form::Any) => as_json("null"),
         Some(form) => html! {
             input type="hidden" name=(TYPED) value="yes";
-            (input(form, name, label, false))
+            (input(form, of, name, label, false))
             details.aside { summary { "Write JSON instead" } (as_json(&sample(form))) }
         },
     }
 }
 
-fn input(form: &Form, name: &str, label: &str, optional: bool) -> Markup {
-    let id = format!("{name}-field");
+fn input(form: &Form, of: &str, name: &str, label: &str, optional: bool) -> Markup {
+    let id = format!("{of}{name}-field");
     let hint = optional.then_some("may be left out");
     let number = |step: &str| {
         html! { label for=(id) { (label) } input id=(id) name={(name) ".is"} type="number" step=(step) placeholder=[hint]; }
@@ -79,7 +81,7 @@ fn input(form: &Form, name: &str, label: &str, optional: bool) -> Markup {
             }
         },
         Form::Fields(fields) => html! {
-            @for Field { name: member, form, optional, .. } in fields { (input(form, &format!("{name}.{member}"), member, *optional)) }
+            @for Field { name: member, form, optional, .. } in fields { (input(form, of, &format!("{name}.{member}"), member, *optional)) }
         },
         _ => html! {
             label for=(id) { (label) ", as JSON" }

@@ -125,7 +125,7 @@ fn answer_forms(s: &Shell, one: &Interaction, is_mine: bool, form: Option<&Form>
             form.card #complete method="post" action=(s.at(&format!("{here}/complete"))) {
                 h2 { "Answer" }
                 (s.token())
-                (form::inputs(form, "output", "Answer"))
+                (form::inputs(form, "", "output", "Answer"))
                 button.primary type="submit" { "Answer" }
             }
             div {

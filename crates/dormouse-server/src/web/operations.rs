@@ -142,7 +142,8 @@ pub(super) async fn audit(visit: Visit) -> Answered {
         }
         section.card #audit data-live {
             @if entries.is_empty() {
-                (parts::empty("No entry matches.", &html! {
+                @let is_filtered = ["who", "what", "target"].iter().any(|name| query.get(name).is_some());
+                (parts::empty(if is_filtered { "No entry matches." } else { "Nothing was changed yet." }, &html! {
                     "What is only looked at leaves no entry; entries are kept for ninety days unless the server says otherwise."
                 }))
             } @else {

@@ -46,6 +46,7 @@ impl Browser<'_> {
         let answer = self.get(path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text);
         assert_eq!(answer.header("content-type"), "text/html; charset=utf-8", "{path}");
+        check_ids(path, &answer.text);
         answer.text
     }
 
@@ -90,4 +91,18 @@ impl Browser<'_> {
 pub fn leads_to(answer: &Answer) -> &str {
     assert_eq!(answer.status, 303, "{}", answer.text);
     answer.header("location")
+}
+
+/// No id is on a page twice, and every label is of something that is there.
+fn check_ids(path: &str, page: &str) {
+    let values = |attribute: &str| -> Vec<String> {
+        let before = format!(" {attribute}=\"");
+        page.split(&before).skip(1).map(|rest| rest.split('"').next().expect("it ends").to_owned()).collect()
+    };
+    let mut ids = values("id");
+    ids.sort();
+    let twice = ids.windows(2).find(|pair| pair[0] == pair[1]);
+    assert_eq!(twice, None, "{path} has an id twice");
+    let stray = values("for").into_iter().find(|of| ids.binary_search(of).is_err());
+    assert_eq!(stray, None, "{path} has a label of nothing");
 }

@@ -26,6 +26,7 @@ enum Rated {
 }
 
 const STAMP: Signal<u64> = Signal::named("stamp");
+const COIN: Signal<u64> = Signal::named("coin");
 
 impl Machine for Rating {
     const NAME: &'static str = "rating";
@@ -36,7 +37,7 @@ impl Machine for Rating {
     async fn step(&self, state: Rated, cx: &Context) -> StepResult<Self> {
         Ok(match state {
             Rated::Ask {} => Outcome::dispatch(Unit::one("how many stars?"), Rated::Told {}),
-            Rated::Told {} => Outcome::await_signal(STAMP, Rated::Done {}),
+            Rated::Told {} => Outcome::await_signals([STAMP, COIN], Rated::Done {}),
             Rated::Done {} => Outcome::done(cx.received(STAMP)?[0]),
         })
     }
@@ -48,7 +49,7 @@ impl Machine for Rating {
     }
 
     fn accepts() -> Vec<Accepts> {
-        vec![Accepts::from(STAMP).schema(json!({ "type": "integer", "minimum": 1 }))]
+        vec![Accepts::from(STAMP).schema(json!({ "type": "integer", "minimum": 1 })), COIN.into()]
     }
 }
 
@@ -119,6 +120,8 @@ async fn payloads_are_held_against_the_declared_schema(database: Database) {
         let refused = plain.post(&path, signal(bad)).await.expect_problem(422, "payload-refused");
         assert!(refused["detail"].as_str().expect("text").contains("at the top: "), "{refused}");
     }
+    let page = plain.browser().page(&format!("/instances/{id}")).await;
+    assert!(page.contains("signal-for-stamp") && page.contains("signal-for-coin"), "a form for each");
     plain.post(&path, signal(json!(7))).await.expect(200);
     assert_eq!(plain.outcome(id).await["output"], 7);
     engine.shutdown().await;

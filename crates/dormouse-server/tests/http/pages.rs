@@ -34,7 +34,8 @@ async fn every_page_says_in_words_that_it_is_empty(database: Database) {
         ("/waiting", "Nobody waits for a signal."),
         ("/waiting?signal=none", "Nobody waits for it now."),
         ("/inbox", "Nothing is asked."),
-        ("/audit", "No entry matches."),
+        ("/audit", "Nothing was changed yet."),
+        ("/audit?who=nobody", "No entry matches."),
         ("/instances/bulk?verb=cancel", "No instance is meant."),
     ] {
         let page = browser.page(path).await;

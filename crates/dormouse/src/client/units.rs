@@ -64,7 +64,7 @@ impl Client {
                 match self.fitted(completion).await? {
                     Ok(completion) => taken.push(completion),
                     Err(Unfit { refusal, reason }) => {
-                        unfit.push((place, Completed::Unfit { refusal, reason }))
+                        unfit.push((place, Completed::Unfit { refusal, reason }));
                     }
                 }
             }
