@@ -1,6 +1,6 @@
 //! The PostgreSQL that the tests use: found or installed, and started for them alone.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, thread};
 
@@ -21,8 +21,12 @@ const SETTINGS: [(&str, &str); 5] = [
     ("synchronous_commit", "on"),
     ("max_connections", "400"),
     ("shared_buffers", "256MB"),
-    ("max_wal_size", "2GB"),
+    ("max_wal_size", "512MB"),
 ];
+
+/// Where Linux has memory as a directory, and how much of it a server may come to take.
+const IN_MEMORY: &str = "/dev/shm/dormouse-tests";
+const ROOM_MIB: u64 = 1024;
 
 /// A server that ends with this.
 pub(crate) struct Database {
@@ -39,7 +43,7 @@ impl Database {
     pub(crate) fn of(binaries: &Binaries) -> Result<Database> {
         // Several processes may run one each, and each may run a second one, of another version.
         let name = format!("{}-{}", std::process::id(), binaries.major());
-        let server = Server::start(binaries, &root().join("target/postgres").join(name), &SETTINGS)?;
+        let server = Server::start(binaries, &homes().join(name), &SETTINGS)?;
         println!(
             "PostgreSQL {} of {} runs on {}",
             binaries.major(),
@@ -73,6 +77,24 @@ impl Database {
     fn url(&self) -> String {
         self.server.url("postgres")
     }
+}
+
+/// Where servers live: in memory, if it has room. Tests make a thousand databases, each is three hundred files, and what
+/// must survive a crash is tested on servers of its own.
+fn homes() -> PathBuf {
+    let in_memory = Path::new(IN_MEMORY);
+    let usable = || fs::create_dir_all(in_memory).is_ok() && mebibytes_free(in_memory) >= Some(ROOM_MIB);
+    if Path::new("/dev/shm").is_dir() && usable() {
+        in_memory.to_owned()
+    } else {
+        root().join("target/postgres")
+    }
+}
+
+/// None where nobody can tell.
+fn mebibytes_free(dir: &Path) -> Option<u64> {
+    let told = Command::new("df").args(["--output=avail", "--block-size=1M"]).arg(dir).output().ok()?;
+    String::from_utf8(told.stdout).ok()?.lines().nth(1)?.trim().parse().ok()
 }
 
 /// `cargo xtask postgres`: a server for those who type `cargo test`.

@@ -90,8 +90,9 @@ pub trait Store: UnitStore + Send + Sync + 'static {
     /// Registers a worker, and ends the lease of an earlier one of that name or of a dead process here.
     fn register(&self, worker: NewWorker) -> Reply<'_, WorkerId>;
 
-    /// What workers declared of the machines they run, whether or not they still live.
-    fn declared(&self) -> Reply<'_, Vec<Declared>>;
+    /// What workers declared of the machines they run, whether or not they still live; `None` if that is as it was at
+    /// this mark.
+    fn declared(&self, known: Option<String>) -> Reply<'_, Option<Declarations>>;
 
     /// Renews a worker's lease.
     fn heartbeat(&self, worker: WorkerId, lease: Duration) -> Reply<'_, Lease>;
@@ -419,6 +420,15 @@ pub struct NewWorker {
     pub machines: Vec<(String, u32)>,
     /// Those machines as its code declares them.
     pub declares: Vec<Declaration>,
+}
+
+/// What workers declared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Declarations {
+    /// Tells this from what was declared before and after.
+    pub mark: String,
+    /// Every version of every machine.
+    pub machines: Vec<Declared>,
 }
 
 /// What a machine declared, as it was last declared.

@@ -120,6 +120,7 @@ async fn payloads_are_held_against_the_declared_schema(database: Database) {
         let refused = plain.post(&path, signal(bad)).await.expect_problem(422, "payload-refused");
         assert!(refused["detail"].as_str().expect("text").contains("at the top: "), "{refused}");
     }
+    plain.until(id, "awaiting_signal").await;
     let page = plain.browser().page(&format!("/instances/{id}")).await;
     assert!(page.contains("signal-for-stamp") && page.contains("signal-for-coin"), "a form for each");
     plain.post(&path, signal(json!(7))).await.expect(200);

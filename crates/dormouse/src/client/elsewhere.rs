@@ -1,12 +1,12 @@
 //! Machines whose code is in other processes: what they declare, as those processes left it in the database.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Client;
 use crate::gate::{Gates, Unfit};
 use crate::json::decode_text;
-use crate::store::Declared;
+use crate::store::{Declarations, Declared};
 use crate::{Declaration, Interaction, Json, NewInstance, NewSignal, Result};
 
 /// How old what is known may be where asking each time would cost too much.
@@ -19,6 +19,8 @@ pub(super) struct Elsewhere(Mutex<Known>);
 #[derive(Default)]
 struct Known {
     read_at: Option<Instant>,
+    /// Of what was read.
+    mark: Option<String>,
     machines: Arc<[Arc<Foreign>]>,
 }
 
@@ -45,19 +47,24 @@ impl Foreign {
 }
 
 impl Elsewhere {
-    /// What is known, if it is not older than this. While one looks anew, the others go on with what they have.
-    fn known(&self, age_max: Duration) -> Option<Arc<[Arc<Foreign>]>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.read_at?.elapsed() > age_max {
-            known.read_at = Some(Instant::now());
-            return None;
+    /// What is known, if it is not older than this; else its mark. While one looks anew, the others go on with what
+    /// they have.
+    fn known(&self, age_max: Duration) -> Result<Arc<[Arc<Foreign>]>, Option<String>> {
+        let mut known = self.lock();
+        match known.read_at {
+            Some(read_at) if read_at.elapsed() <= age_max => Ok(known.machines.clone()),
+            Some(_) => {
+                known.read_at = Some(Instant::now());
+                Err(known.mark.clone())
+            }
+            None => Err(None),
         }
-        Some(known.machines.clone())
     }
 
-    /// Takes what was read. What did not change is not compiled again.
-    fn learn(&self, declared: Vec<Declared>) -> Arc<[Arc<Foreign>]> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Takes what was read, if there was something new. What did not change is not compiled again.
+    fn learn(&self, read: Option<Declarations>) -> Arc<[Arc<Foreign>]> {
+        let mut known = self.lock();
+        let Some(Declarations { mark, machines: declared }) = read else { return known.machines.clone() };
         let foreign =
             |declared: Declared| match known.machines.iter().find(|old| old.declared.told == declared.told) {
                 Some(old) => Arc::new(Foreign {
@@ -68,8 +75,12 @@ impl Elsewhere {
                 None => Arc::new(Foreign::of(declared)),
             };
         let machines: Arc<[Arc<Foreign>]> = declared.into_iter().map(foreign).collect();
-        *known = Known { read_at: Some(Instant::now()), machines: machines.clone() };
+        *known = Known { read_at: Some(Instant::now()), mark: Some(mark), machines: machines.clone() };
         machines
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -158,8 +169,8 @@ impl Client {
 
     async fn elsewhere(&self, age_max: Duration) -> Result<Arc<[Arc<Foreign>]>> {
         match self.elsewhere.known(age_max) {
-            Some(known) => Ok(known),
-            None => Ok(self.elsewhere.learn(self.store.declared().await?)),
+            Ok(known) => Ok(known),
+            Err(mark) => Ok(self.elsewhere.learn(self.store.declared(mark).await?)),
         }
     }
 }
@@ -176,4 +187,36 @@ fn running<'a>(elsewhere: &'a [Arc<Foreign>], machine: &str, version: u32) -> Op
         (at, its == version, its)
     };
     able.max_by_key(order).map(|found| &**found)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn declared(version: u32, at_s: i64, told: &str) -> Declared {
+        let at = Timestamp::from_second(at_s).expect("a moment");
+        Declared { name: "m".to_owned(), version, migrates_from: 1, at, told: Json::trusted(told) }
+    }
+
+    #[test]
+    fn a_declaration_that_cannot_be_read_lets_no_answer_in_unseen() {
+        let foreign = Foreign::of(declared(1, 0, r#"{"of": "another time"}"#));
+        assert!(foreign.declaration.is_none());
+        assert!(!foreign.gates.are_open_for(&Json::null()), "it is not let through as it is");
+    }
+
+    #[test]
+    fn what_did_not_change_is_not_compiled_again() {
+        let elsewhere = Elsewhere::default();
+        assert!(matches!(elsewhere.known(KNOWN_FOR), Err(None)), "nothing was read yet");
+        let read =
+            |mark: &str, machines| elsewhere.learn(Some(Declarations { mark: mark.to_owned(), machines }));
+        let first = read("1", vec![declared(1, 1, "{}")]);
+        let again = read("2", vec![declared(1, 2, "{}"), declared(2, 2, "[]")]);
+        assert!(Arc::ptr_eq(&first[0].gates, &again[0].gates) && again[0].declared.at > first[0].declared.at);
+        assert!(Arc::ptr_eq(&elsewhere.learn(None)[1], &again[1]), "what is as it was is not read again");
+        assert!(matches!(elsewhere.known(Duration::ZERO), Err(Some(mark)) if mark == "2"));
+    }
 }

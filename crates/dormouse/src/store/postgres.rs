@@ -52,7 +52,7 @@ pub(crate) use self::within::{deliver_in, insert_in, machine_in};
 use crate::poke::Hub;
 use crate::store::{
     About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim, Claimed,
-    Collect, Collected, Commit, Declared, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit,
+    Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit,
     NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Written,
 };
 use crate::{
@@ -184,8 +184,8 @@ impl Store for PostgresStore {
         Box::pin(async move { lease::register(&self.db, &worker).await })
     }
 
-    fn declared(&self) -> Reply<'_, Vec<Declared>> {
-        Box::pin(lease::declared(&self.db))
+    fn declared(&self, known: Option<String>) -> Reply<'_, Option<Declarations>> {
+        Box::pin(async move { lease::declared(&self.db, known.as_deref()).await })
     }
 
     fn heartbeat(&self, worker: WorkerId, lease: Duration) -> Reply<'_, Lease> {

@@ -42,7 +42,7 @@ use self::writer::{Sync, Writer};
 use crate::poke::Hub;
 use crate::store::{
     About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim, Claimed,
-    Collect, Collected, Commit, Declared, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit,
+    Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit,
     NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Written,
 };
 use crate::{
@@ -176,8 +176,8 @@ impl Store for SqliteStore {
         quiet(self.write(move |tx| lease::register(tx, &worker)))
     }
 
-    fn declared(&self) -> Reply<'_, Vec<Declared>> {
-        self.read(lease::declared)
+    fn declared(&self, known: Option<String>) -> Reply<'_, Option<Declarations>> {
+        self.read(move |conn| lease::declared(conn, known.as_deref()))
     }
 
     fn heartbeat(&self, worker: WorkerId, lease: Duration) -> Reply<'_, Lease> {

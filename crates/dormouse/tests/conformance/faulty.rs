@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dormouse::store::{
     About, Admission, Answer, ApiKey, Assigned, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim,
-    Claimed, Collect, Collected, Commit, Completed, Completion, Declared, Delivery, Due, Effects, Filter,
+    Claimed, Collect, Collected, Commit, Completed, Completion, Declarations, Delivery, Due, Effects, Filter,
     InteractionCount, InteractionFilter, Lease, Namespaces, NewApiKey, NewAudit, NewWorker, Outbox, Page,
     Receipt, Repeatable, Reply, Rider, SendReport, Situation, Stats, Store, UnitStore, Which, Written,
 };
@@ -135,7 +135,7 @@ impl Store for Faulty {
         commit_with(worker: WorkerId, commit: Commit, rider: Rider) -> Written<Receipt>;
         due(rows_max: usize) -> Written<Due>;
         register(worker: NewWorker) -> WorkerId;
-        declared() -> Vec<Declared>;
+        declared(known: Option<String>) -> Option<Declarations>;
         heartbeat(worker: WorkerId, lease: Duration) -> Lease;
         deregister(worker: WorkerId) -> ();
         release(worker: WorkerId, instances: Vec<InstanceId>) -> Written<usize>;

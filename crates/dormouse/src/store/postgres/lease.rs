@@ -7,7 +7,7 @@ use sqlx::postgres::PgRow;
 use super::db::Db;
 use super::types::Columns;
 use crate::clock::micros;
-use crate::store::{Declared, Lease, Namespaces, NewWorker, Written};
+use crate::store::{Declarations, Declared, Lease, Namespaces, NewWorker, Written};
 use crate::{Error, InstanceId, Process, Result, WorkerId};
 
 /// Counts are folded once they take this much room, and so many rows at a time.
@@ -43,8 +43,13 @@ pub(super) async fn register(db: &Db, worker: &NewWorker) -> Result<WorkerId> {
     Ok(WorkerId(row.value("id")?))
 }
 
-pub(super) async fn declared(db: &Db) -> Result<Vec<Declared>> {
-    let rows = db.all(|| sqlx::query(include_str!("declared.sql"))).await?;
+pub(super) async fn declared(db: &Db, known: Option<&str>) -> Result<Option<Declarations>> {
+    let rows = db.all(|| sqlx::query(include_str!("declared.sql")).bind(known)).await?;
+    let Some(first) = rows.first() else { return Ok(None) };
+    let mark = first.value("mark")?;
+    // Without any, the mark stands alone.
+    let machines =
+        rows.iter().filter(|row| row.value::<Option<&str>>("name").is_ok_and(|name| name.is_some()));
     let declared = |row: &PgRow| {
         Ok(Declared {
             name: row.value("name")?,
@@ -54,7 +59,7 @@ pub(super) async fn declared(db: &Db) -> Result<Vec<Declared>> {
             told: row.json("told")?,
         })
     };
-    rows.iter().map(declared).collect()
+    Ok(Some(Declarations { mark, machines: machines.map(declared).collect::<Result<_>>()? }))
 }
 
 /// Ends the leases of workers that cannot come back.

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::tx::{Tx, timestamp};
 use crate::clock::later;
-use crate::store::{Declared, Lease, Namespaces, NewWorker};
+use crate::store::{Declarations, Declared, Lease, Namespaces, NewWorker};
 use crate::{Declaration, EventKind, InstanceId, Json, Process, Result, Status, WorkerId};
 
 pub(super) fn register(tx: &mut Tx<'_>, worker: &NewWorker) -> Result<WorkerId> {
@@ -39,18 +39,25 @@ fn declare(tx: &Tx<'_>, declaration: &Declaration) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn declared(conn: &Connection) -> Result<Vec<Declared>> {
+pub(super) fn declared(conn: &Connection, known: Option<&str>) -> Result<Option<Declarations>> {
     let mut sql = conn.prepare_cached(include_str!("declared.sql"))?;
-    let declared = sql.query_map([], |row| {
-        Ok(Declared {
-            name: row.get("name")?,
-            version: row.get("version")?,
-            migrates_from: row.get("migrates_from")?,
-            at: timestamp(row.get("declared_at")?),
-            told: Json::trusted(row.get::<_, String>("told")?),
-        })
-    })?;
-    Ok(declared.collect::<rusqlite::Result<_>>()?)
+    let mut rows = sql.query([known])?;
+    let mut found: Option<Declarations> = None;
+    while let Some(row) = rows.next()? {
+        let found = found.get_or_insert_default();
+        found.mark = row.get("mark")?;
+        // Without any, the mark stands alone.
+        if let Some(name) = row.get("name")? {
+            found.machines.push(Declared {
+                name,
+                version: row.get("version")?,
+                migrates_from: row.get("migrates_from")?,
+                at: timestamp(row.get("declared_at")?),
+                told: Json::trusted(row.get::<_, String>("told")?),
+            });
+        }
+    }
+    Ok(found)
 }
 
 /// Ends the leases of workers that cannot come back.
