@@ -21,6 +21,7 @@ mod tls;
 mod watch;
 
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -181,7 +182,18 @@ pub fn finish(done: Result<ExitCode, Failure>, as_json: bool) -> ExitCode {
 }
 
 /// Runs one of the commands. `definition` is the whole command line, for its completions.
-pub async fn run(
+///
+/// Boxed, so that it is compiled here: what an async function does is compiled in each program that awaits it.
+pub fn run(
+    globals: &Globals,
+    command: Command,
+    machines: Machines,
+    definition: fn() -> clap::Command,
+) -> Pin<Box<dyn Future<Output = Result<ExitCode, Failure>> + '_>> {
+    Box::pin(ran(globals, command, machines, definition))
+}
+
+async fn ran(
     globals: &Globals,
     command: Command,
     machines: Machines,

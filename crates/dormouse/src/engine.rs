@@ -129,6 +129,20 @@ struct Shared {
     broken: CancellationToken,
 }
 
+/// Not async itself: what an async function does is compiled in each program that awaits it, and this is the engine.
+fn spawn_supervisor(
+    store: Arc<dyn Store>,
+    registry: Arc<Registry>,
+    config: Config,
+    first: WorkerId,
+    stop: CancellationToken,
+    kill: CancellationToken,
+) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        kill.run_until_cancelled(supervise(store, registry, config, first, stop)).await;
+    })
+}
+
 /// Registers and runs, again and again, until told to stop: a worker that lost its lease starts anew.
 async fn supervise(
     store: Arc<dyn Store>,

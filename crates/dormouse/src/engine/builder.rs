@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Config, Engine, Unreadable, dry_run, registration, supervise};
+use super::{Config, Engine, Unreadable, dry_run, registration, spawn_supervisor};
 use crate::limits::check_name;
 use crate::machine::Typed;
 use crate::store::{Namespaces, Store};
@@ -171,12 +171,8 @@ impl EngineBuilder {
         let registry = Arc::new(registry);
         let client = Client::new(store.clone(), registry.clone(), config.limits, config.history);
         let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
-        let supervisor = tokio::spawn({
-            let (registry, stop, kill) = (registry.clone(), stop.clone(), kill.clone());
-            async move {
-                kill.run_until_cancelled(supervise(store, registry, config, worker, stop)).await;
-            }
-        });
+        let supervisor =
+            spawn_supervisor(store, registry.clone(), config, worker, stop.clone(), kill.clone());
         Ok(Engine { client, registry, stop, kill, supervisor: Some(supervisor) })
     }
 

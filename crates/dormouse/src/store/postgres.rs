@@ -81,6 +81,15 @@ pub struct PostgresStore {
 impl PostgresStore {
     /// Connects to a database whose schema is up to date.
     pub async fn connect(url: &str) -> Result<Self> {
+        Self::connected(url).await
+    }
+
+    /// Boxed, so that it is compiled here: what an async function does is compiled in each program that awaits it.
+    fn connected(url: &str) -> Reply<'_, Self> {
+        Box::pin(Self::open(url))
+    }
+
+    async fn open(url: &str) -> Result<Self> {
         let address = Address::parse(url)?;
         schema::check(&mut address.connect().await?).await.map_err(|error| address.unusable(error))?;
         let (db, hears) = address.open().await?;
@@ -99,7 +108,11 @@ impl PostgresStore {
 
     /// Brings a database's schema up to date.
     pub async fn migrate(url: &str) -> Result<Migrated> {
-        schema::migrate(&mut Address::parse(url)?.connect().await?).await
+        Self::migrated(url).await
+    }
+
+    fn migrated(url: &str) -> Reply<'_, Migrated> {
+        Box::pin(async move { schema::migrate(&mut Address::parse(url)?.connect().await?).await })
     }
 
     /// Closes every connection, after what is under way.
