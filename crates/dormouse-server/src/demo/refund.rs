@@ -39,7 +39,7 @@ struct Question {
 }
 
 /// What the person says.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub(super) struct Decision {
     approved: bool,
     #[serde(default)]
@@ -74,7 +74,9 @@ impl Machine for Refunds {
     }
 
     fn takes() -> Vec<dormouse::Takes> {
-        vec![dormouse::Takes::at::<Decision>("Decide")]
+        // The schema holds where this code is not, too: in a plain `dormouse serve` beside the shop.
+        let schema = schemars::schema_for!(Decision).to_value();
+        vec![dormouse::Takes::at::<Decision>("Decide").schema(schema)]
     }
 }
 
