@@ -60,8 +60,8 @@ impl Database {
 
     /// The error, with where the server's log is kept: the server itself removes its own.
     pub(crate) fn with_log(&self, error: String) -> String {
-        let path = root().join("target/postgres/failed.log");
-        match fs::write(&path, self.server.log()) {
+        let dir = root().join("target/postgres");
+        match fs::create_dir_all(&dir).and_then(|()| fs::write(dir.join("failed.log"), self.server.log())) {
             Ok(()) => format!("{error}\nPostgreSQL's log is in target/postgres/failed.log"),
             Err(unwritten) => format!("{error}\nPostgreSQL's log could not be kept: {unwritten}"),
         }

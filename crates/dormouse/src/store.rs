@@ -8,6 +8,7 @@ pub mod postgres;
 pub mod sqlite;
 
 mod access;
+mod declared;
 mod query;
 mod rider;
 mod units;
@@ -24,6 +25,7 @@ pub use self::access::{
     AWAITING_MAX, About, Admission, Answer, ApiKey, Audit, AuditFilter, Awaited, Backlog, Change, Changes,
     NewApiKey, NewAudit, QueueDepth, Repeatable, Scope,
 };
+pub use self::declared::{Declarations, Declared};
 pub use self::query::{Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
 pub use self::rider::Rider;
 pub(crate) use self::units::outbox_queue;
@@ -33,8 +35,8 @@ pub use self::units::{
 };
 use crate::poke::Hub;
 use crate::{
-    At, ChildView, Declaration, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, Json,
-    NewInstance, NewSignal, Process, Result, SignalId, Status, Target, Transition, Wake, When, WorkerId,
+    At, ChildView, Declaration, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance,
+    NewSignal, Process, Result, SignalId, Status, Target, Transition, Wake, When, WorkerId,
 };
 
 /// A store's answer.
@@ -420,30 +422,6 @@ pub struct NewWorker {
     pub machines: Vec<(String, u32)>,
     /// Those machines as its code declares them.
     pub declares: Vec<Declaration>,
-}
-
-/// What workers declared.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Declarations {
-    /// Tells this from what was declared before and after.
-    pub mark: String,
-    /// Every version of every machine.
-    pub machines: Vec<Declared>,
-}
-
-/// What a machine declared, as it was last declared.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Declared {
-    /// The machine.
-    pub name: String,
-    /// Its version.
-    pub version: u32,
-    /// The oldest version it takes over.
-    pub migrates_from: u32,
-    /// When a worker that runs it last registered.
-    pub at: Timestamp,
-    /// Its [`Declaration`].
-    pub told: Json,
 }
 
 /// What a heartbeat found.
