@@ -113,6 +113,8 @@ pub struct Receipt {
 
 impl Machine for Order {
     const NAME: &'static str = "order";
+    // What it writes by itself goes over a connection that may go deaf, and nobody but this ends such a wait.
+    const STEP_TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
     type State = Ordering;
     type Output = Receipt;
 
