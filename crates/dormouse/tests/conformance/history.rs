@@ -5,7 +5,7 @@ use std::time::Duration;
 use dormouse::prelude::*;
 use dormouse::store::{Collect, Collected, Filter};
 use dormouse::{
-    At, Error, EventKind, History, InstanceId, Json, NewSignal, Retention, Spawn, Status, Transition,
+    At, Error, EventKind, History, InstanceId, Json, NewSignal, Retention, Spawn, Status, Transition, Wake,
     WorkerId,
 };
 use serde_json::json;
@@ -27,6 +27,7 @@ suite![
     ended_instances_go_in_bounded_batches,
     live_instances_are_never_collected,
     a_child_stays_until_its_parent_has_joined_it,
+    a_parent_that_fails_and_is_retried_still_sees_its_children,
     ids_are_not_used_again_after_a_collection,
     an_engine_collects_by_itself,
 ];
@@ -361,6 +362,32 @@ async fn a_child_stays_until_its_parent_has_joined_it(kit: Kit) {
     assert_eq!(collect_all().await, 0, "its parent may be looking, and may crash and look again");
     kit.commit(worker, commit(&woken, done())).await;
     assert_eq!(collect_all().await, 3, "now nobody will");
+}
+
+async fn a_parent_that_fails_and_is_retried_still_sees_its_children(kit: Kit) {
+    let retention = Duration::from_secs(7 * 24 * 3600);
+    let collect = async || kit.client().collect(retention).await.expect("a collection").instances;
+    let worker = kit.worker("w").await;
+    let parent = kit.insert(m()).await;
+    let claimed = kit.claim_one(worker).await;
+    let children = vec![NewInstance::named("c", 1, at("start")); 2];
+    kit.commit(worker, commit(&claimed, Transition::Spawn(spawn(children, "join")))).await;
+    for child in kit.claim_from(worker, "default", &[("c", 1)], 2).await {
+        kit.commit(worker, commit(&child, done())).await;
+    }
+    // The children are past the retention when the step that joins them fails.
+    kit.advance(retention + Duration::from_secs(60));
+    let woken = kit.claim_one(worker).await;
+    kit.commit(worker, commit(&woken, fail("a bug in the join"))).await;
+    assert_eq!(collect().await, 0, "their parent may be retried");
+    kit.advance(retention - Duration::from_secs(60));
+    assert_eq!(collect().await, 0, "their parent is within the retention");
+    kit.client().retry(parent).await.expect("it has failed");
+    let retried = kit.claim_one(worker).await;
+    assert_eq!((retried.id, retried.wake, retried.children.len()), (parent, Some(Wake::Children), 2));
+    kit.commit(worker, commit(&retried, done())).await;
+    kit.advance(retention + Duration::from_secs(60));
+    assert_eq!(collect().await, 3, "nobody can ask for them any more");
 }
 
 async fn ids_are_not_used_again_after_a_collection(kit: Kit) {

@@ -1,4 +1,5 @@
--- Removes ended instances past their retention, by instances_ended; never a child that its parent may still read.
+-- Removes ended instances past their retention, by instances_ended; never a child that its parent may still
+-- read, now or when it is retried within the retention.
 create or replace function dormouse.collect_ended(
     p_age_us bigint, p_rows_max integer, p_namespace text
 ) returns integer
@@ -14,7 +15,8 @@ begin
             and (p_namespace is null or i.namespace = p_namespace)
             and not exists (
                 select from dormouse.instances p
-                where p.id = i.parent and p.ended_at is null and p.round = i.parent_round
+                where p.id = i.parent and p.round = i.parent_round
+                    and (p.ended_at is null or p.ended_at > v_before)
             )
         order by i.ended_at limit p_rows_max
         for update of i skip locked
