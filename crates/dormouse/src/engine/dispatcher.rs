@@ -129,6 +129,11 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
                 let reason = format!("its answer is refused: {}: {reason}", refusal.told());
                 again(&named.sending, &interaction, now, reason, None)
             }
+            // The store could not be asked what the machine takes: the answer is not at fault, and comes again.
+            Err(error) if error.is_transient() => {
+                let reason = format!("its answer could not be checked: {error}");
+                again(&named.sending, &interaction, now, reason, None)
+            }
             Err(error) => SendOutcome::Rejected(error.to_string()),
         },
         Sent::Rejected(reason) => SendOutcome::Rejected(reason),

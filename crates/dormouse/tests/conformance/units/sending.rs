@@ -15,6 +15,7 @@ use dormouse::{
 use tokio::sync::{Notify, watch};
 
 use super::kit::*;
+use crate::faulty::Faulty;
 use crate::kit::*;
 use crate::slow::Slow;
 
@@ -27,6 +28,7 @@ suite![
     what_is_never_accepted_is_given_up,
     what_a_dead_sender_had_in_its_hands_is_sent_again_with_the_same_key,
     a_transport_that_panics_is_tried_again,
+    an_answer_that_the_store_cannot_check_for_a_moment_is_not_rejected,
     senders_share_the_outbox_and_send_once,
     no_more_are_under_way_than_allowed,
     a_token_answers_its_interaction_once,
@@ -160,6 +162,24 @@ async fn a_transport_that_panics_is_tried_again(kit: Kit) {
     kit.until_error(1).await;
     kit.advance(Duration::from_secs(1));
     kit.until_sent(1).await;
+    engine.shutdown().await;
+}
+
+/// An engine sends for machines of other services too; what those take, it reads from the store.
+async fn an_answer_that_the_store_cannot_check_for_a_moment_is_not_rejected(kit: Kit) {
+    let store = Arc::new(Faulty::on(kit.store.clone()));
+    store.refuse_next("declared", usize::MAX);
+    let bank = Partner::new(|_| Sent::Answered(Json::from(serde_json::json!("yes"))));
+    let sending = Sending { backoff: Duration::from_millis(1), ..Sending::default() };
+    let engine = Engine::on(store.clone()).transport_with("bank", bank.clone(), sending);
+    let engine = engine.lease(Duration::from_secs(u32::MAX.into())).start().await.expect("the engine starts");
+    let worker = kit.worker("elsewhere").await;
+    let id = parked(&kit, worker, Dispatch { transport: "bank".to_owned(), ..one("a") }).await;
+    kit.until_error(1).await;
+    store.refuse_next("declared", 0);
+    kit.advance(Duration::from_secs(1));
+    kit.until_items(|item| item.status == InteractionStatus::Completed, 1).await;
+    assert_eq!(verdicts(&kit, id).await, [r#"completed "yes""#]);
     engine.shutdown().await;
 }
 
