@@ -102,8 +102,14 @@ pub trait Store: UnitStore + Send + Sync + 'static {
     /// Ends a worker's lease, so that what it still holds can be reaped at once.
     fn deregister(&self, worker: WorkerId) -> Reply<'_, ()>;
 
-    /// Gives back these of a worker's claims, which it turns out nobody runs; says how many.
-    fn release(&self, worker: WorkerId, instances: Vec<InstanceId>) -> Reply<'_, Written<usize>>;
+    /// Gives back these of a worker's claims, each an instance and the `seq` at which it is claimed, which nobody
+    /// runs; says how many. Claims that their instances have moved on from are left alone.
+    fn release(
+        &self,
+        worker: WorkerId,
+        claims: Vec<(InstanceId, u64)>,
+        tried: Tried,
+    ) -> Reply<'_, Written<usize>>;
 
     /// Takes back up to `rows_max` claims of workers whose lease is over.
     fn reap(&self, rows_max: usize) -> Reply<'_, Written<usize>>;
@@ -431,11 +437,20 @@ pub enum Lease {
     Held {
         /// Executing instances that someone wants cancelled.
         cancel: Vec<InstanceId>,
-        /// Everything it holds, as the store sees it.
-        holds: Vec<InstanceId>,
+        /// Every claim it holds, as the store sees it: an instance, and the `seq` at which it is claimed.
+        holds: Vec<(InstanceId, u64)>,
     },
     /// It is over: nothing this worker holds is its own any more.
     Lost,
+}
+
+/// Whether a step ran on a claim that is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tried {
+    /// None did: the row is as if it had not been claimed.
+    No,
+    /// One did, or may have: that counts as a try, and is an event.
+    Yes,
 }
 
 /// What to remove.

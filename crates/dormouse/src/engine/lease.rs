@@ -10,7 +10,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
-use crate::store::{Lease, Written};
+use crate::store::{Lease, Tried, Written};
 use crate::{InstanceId, Result};
 
 /// Claims taken back in one write, so that other work goes on in between.
@@ -28,11 +28,7 @@ pub(super) async fn keep(shared: &Shared) {
             Ok(Lease::Held { cancel, holds }) => {
                 renewed = Instant::now();
                 cancel.into_iter().for_each(|id| shared.running.cancel(id));
-                let unknown = shared.running.unknown(holds);
-                // A claim may be on its way here; at the second heartbeat without a step, its answer was lost.
-                let lost = unknown.intersection(&unknown_before).copied().collect();
-                unknown_before = unknown;
-                lost
+                shared.running.never_arrived(holds, &mut unknown_before)
             }
             Ok(Lease::Lost) => return,
             Err(error) => {
@@ -46,7 +42,7 @@ pub(super) async fn keep(shared: &Shared) {
         let take_back = async {
             if !lost.is_empty() {
                 tracing::info!(claims = lost.len(), "gives back claims that never arrived here");
-                give_back(shared, lost).await;
+                give_back(shared, lost, Tried::Yes).await;
             }
             reap(shared).await
         };
@@ -60,8 +56,8 @@ pub(super) async fn keep(shared: &Shared) {
 }
 
 /// Gives back claims that no step runs for.
-pub(super) async fn give_back(shared: &Shared, instances: Vec<InstanceId>) {
-    match shared.store.release(shared.worker, instances).await {
+pub(super) async fn give_back(shared: &Shared, claims: Vec<Claim>, tried: Tried) {
+    match shared.store.release(shared.worker, claims, tried).await {
         Ok(Written { effects, .. }) => shared.store.poke(&effects),
         Err(error) => tracing::warn!(%error, "could not give back claims"),
     }
@@ -104,6 +100,9 @@ pub(super) async fn pass_on_cancels(shared: Arc<Shared>) {
     }
 }
 
+/// An instance and the `seq` at which it is claimed.
+type Claim = (InstanceId, u64);
+
 /// The instances whose steps run here.
 #[derive(Default)]
 pub(super) struct Running {
@@ -134,10 +133,15 @@ impl Running {
         Some(RunningGuard { running: self, id, seq })
     }
 
-    /// Those among them for which no step runs here.
-    fn unknown(&self, held: Vec<InstanceId>) -> HashSet<InstanceId> {
+    /// Those claims among the held ones whose answer was lost. One for which no step runs here may be on its way; at
+    /// the second heartbeat it is not. An instance that is claimed often may be met twice on its way: that is not the
+    /// same claim, as its `seq` is another.
+    fn never_arrived(&self, held: Vec<Claim>, unknown_before: &mut HashSet<Claim>) -> Vec<Claim> {
         let runs = self.lock();
-        held.into_iter().filter(|id| !runs.contains_key(id)).collect()
+        let unknown: HashSet<_> = held.into_iter().filter(|(id, _)| !runs.contains_key(id)).collect();
+        let lost = unknown.intersection(unknown_before).copied().collect();
+        *unknown_before = unknown;
+        lost
     }
 
     fn cancel(&self, id: InstanceId) {
@@ -191,6 +195,19 @@ mod tests {
         assert!(next.is_cancelled());
         drop(registered);
         assert!(running.lock().is_empty());
+    }
+
+    #[test]
+    fn a_claim_is_lost_that_two_heartbeats_find_without_a_run_and_not_two_claims_on_their_way() {
+        let running = Running::default();
+        let mut unknown = HashSet::new();
+        let mut beat = |held: &[Claim]| running.never_arrived(held.to_vec(), &mut unknown);
+        assert_eq!(beat(&[(ID, 1)]), [], "its answer may be on its way");
+        assert_eq!(beat(&[(ID, 3)]), [], "it ran, was woken, and was claimed again: that one is on its way");
+        assert_eq!(beat(&[(ID, 3)]), [(ID, 3)], "an answer does not take this long");
+        let run = running.add(ID, 5, CancellationToken::new());
+        assert_eq!((beat(&[(ID, 5)]), beat(&[(ID, 5)])), (vec![], vec![]), "it runs");
+        drop(run);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tracing::Instrument;
 
 use super::{Shared, effects, lease};
 use crate::context::Own;
-use crate::store::{Claimed, Commit, Hold, Receipt, Rider, Written};
+use crate::store::{Claimed, Commit, Hold, Receipt, Rider, Tried, Written};
 use crate::{At, Context, DynMachine, Error, Fault, Spawn, StepError, Transition};
 
 /// Runs a claimed row until its claim is over.
@@ -102,7 +102,7 @@ async fn commit_with(
         }
         Err(error) => {
             tracing::warn!(%error, id = %cx.id, "a step's writes were not committed: it will run again");
-            lease::give_back(shared, vec![cx.id]).await;
+            lease::give_back(shared, vec![(cx.id, cx.seq)], Tried::Yes).await;
             Carried::Lost
         }
     }

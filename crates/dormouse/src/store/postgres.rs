@@ -53,7 +53,7 @@ use crate::poke::Hub;
 use crate::store::{
     About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim, Claimed,
     Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit,
-    NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Written,
+    NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Tried, Written,
 };
 use crate::{
     At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
@@ -209,8 +209,13 @@ impl Store for PostgresStore {
         Box::pin(lease::deregister(&self.db, worker))
     }
 
-    fn release(&self, worker: WorkerId, instances: Vec<InstanceId>) -> Reply<'_, Written<usize>> {
-        Box::pin(async move { lease::release(&self.db, worker, &instances).await })
+    fn release(
+        &self,
+        worker: WorkerId,
+        claims: Vec<(InstanceId, u64)>,
+        tried: Tried,
+    ) -> Reply<'_, Written<usize>> {
+        Box::pin(async move { lease::release(&self.db, worker, &claims, tried).await })
     }
 
     fn reap(&self, rows_max: usize) -> Reply<'_, Written<usize>> {

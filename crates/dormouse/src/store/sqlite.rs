@@ -43,7 +43,7 @@ use crate::poke::Hub;
 use crate::store::{
     About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim, Claimed,
     Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit,
-    NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Written,
+    NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Tried, Written,
 };
 use crate::{
     At, Clock, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
@@ -188,8 +188,13 @@ impl Store for SqliteStore {
         quiet(self.write(move |tx| lease::deregister(tx, worker)))
     }
 
-    fn release(&self, worker: WorkerId, instances: Vec<InstanceId>) -> Reply<'_, Written<usize>> {
-        self.sweep(move |tx| lease::release(tx, worker, &instances))
+    fn release(
+        &self,
+        worker: WorkerId,
+        claims: Vec<(InstanceId, u64)>,
+        tried: Tried,
+    ) -> Reply<'_, Written<usize>> {
+        self.sweep(move |tx| lease::release(tx, worker, &claims, tried))
     }
 
     fn reap(&self, rows_max: usize) -> Reply<'_, Written<usize>> {

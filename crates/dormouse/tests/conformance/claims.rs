@@ -23,6 +23,8 @@ suite![
     a_dead_workers_claims_are_taken_back_after_its_lease_and_not_before,
     a_process_that_registers_under_its_old_name_takes_its_claims_back_at_once,
     the_claims_of_a_process_that_is_gone_are_taken_back_at_once,
+    a_machine_of_the_same_name_keeps_its_claims,
+    a_heartbeat_reports_which_claims_are_held,
     a_crash_counts_as_a_try_and_keeps_the_inputs,
     claims_are_taken_back_in_bounded_batches_until_none_is_left,
     heartbeats_reaps_and_claims_overlap_without_deadlock,
@@ -199,6 +201,37 @@ async fn the_claims_of_a_process_that_is_gone_are_taken_back_at_once(kit: Kit) {
     kit.claim_one(gone).await;
     assert_eq!(kit.reap().await, 1, "whoever was running beside it takes over");
     assert_eq!(kit.claim_one(live).await.id, id);
+}
+
+/// Cloned machines share their host name, and outside of containers the number of their process namespace.
+async fn a_machine_of_the_same_name_keeps_its_claims(kit: Kit) {
+    let here = dormouse::Process::current();
+    let boot = here.birth.split(':').next().expect("the id of this boot").to_owned();
+    let birth = here.birth.replacen(&boot, "5a9c3d0e-0000-4000-8000-000000000000", 1);
+    let process = dormouse::Process { pid: 999_999_999, birth, ..here };
+    let clone = NewWorker { process, ..kit.new_worker("clone") };
+    let clone = kit.store.register(clone).await.expect("a worker");
+    let id = kit.insert(m()).await;
+    kit.claim_one(clone).await;
+    kit.worker("beside it").await;
+    assert_eq!(kit.reap().await, 0, "nothing here can tell whether it lives: its lease decides");
+    assert_eq!(kit.status(id).await, Status::Executing);
+}
+
+async fn a_heartbeat_reports_which_claims_are_held(kit: Kit) {
+    let worker = kit.worker("w").await;
+    let held = async || match kit.store.heartbeat(worker, Duration::from_secs(1000)).await {
+        Ok(Lease::Held { holds, .. }) => holds,
+        other => panic!("the lease is held: {other:?}"),
+    };
+    let id = kit.insert(m()).await;
+    let first = kit.claim_one(worker).await;
+    assert_eq!(held().await, [(id, first.seq)]);
+    kit.commit(worker, commit(&first, next("n"))).await;
+    assert!(held().await.is_empty());
+    let second = kit.claim_one(worker).await;
+    assert_ne!(first.seq, second.seq);
+    assert_eq!(held().await, [(id, second.seq)], "another claim of the same instance is another claim");
 }
 
 async fn a_crash_counts_as_a_try_and_keeps_the_inputs(kit: Kit) {

@@ -12,7 +12,7 @@ use dormouse::store::{
     About, Admission, Answer, ApiKey, Assigned, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim,
     Claimed, Collect, Collected, Commit, Completed, Completion, Declarations, Delivery, Due, Effects, Filter,
     InteractionCount, InteractionFilter, Lease, Namespaces, NewApiKey, NewAudit, NewWorker, Outbox, Page,
-    Receipt, Repeatable, Reply, Rider, SendReport, Situation, Stats, Store, UnitStore, Which, Written,
+    Receipt, Repeatable, Reply, Rider, SendReport, Situation, Stats, Store, Tried, UnitStore, Which, Written,
 };
 use dormouse::{
     At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, Interaction,
@@ -138,7 +138,7 @@ impl Store for Faulty {
         declared(known: Option<String>) -> Option<Declarations>;
         heartbeat(worker: WorkerId, lease: Duration) -> Lease;
         deregister(worker: WorkerId) -> ();
-        release(worker: WorkerId, instances: Vec<InstanceId>) -> Written<usize>;
+        release(worker: WorkerId, claims: Vec<(InstanceId, u64)>, tried: Tried) -> Written<usize>;
         reap(rows_max: usize) -> Written<usize>;
         collect(collect: Collect) -> Collected;
         cancel(namespace: String, target: Target) -> Written<Cancel>;

@@ -7,7 +7,7 @@ use sqlx::postgres::PgRow;
 use super::db::Db;
 use super::types::Columns;
 use crate::clock::micros;
-use crate::store::{Declarations, Declared, Lease, Namespaces, NewWorker, Written};
+use crate::store::{Declarations, Declared, Lease, Namespaces, NewWorker, Tried, Written};
 use crate::{Error, InstanceId, Process, Result, WorkerId};
 
 /// Counts are folded once they take this much room, and so many rows at a time.
@@ -87,11 +87,12 @@ pub(super) async fn heartbeat(db: &Db, worker: WorkerId, lease: Duration) -> Res
         let ids: Option<Vec<i64>> = row.value(name)?;
         Ok(ids.unwrap_or_default().into_iter().map(InstanceId).collect())
     };
-    if row.value("renewed")? {
-        Ok(Lease::Held { cancel: ids("cancel")?, holds: ids("holds")? })
-    } else {
-        Ok(Lease::Lost)
+    if !row.value("renewed")? {
+        return Ok(Lease::Lost);
     }
+    let seqs: Option<Vec<i64>> = row.value("seqs")?;
+    let seqs = seqs.unwrap_or_default().into_iter().map(|seq| seq as u64);
+    Ok(Lease::Held { cancel: ids("cancel")?, holds: ids("holds")?.into_iter().zip(seqs).collect() })
 }
 
 pub(super) async fn deregister(db: &Db, worker: WorkerId) -> Result<()> {
@@ -99,10 +100,16 @@ pub(super) async fn deregister(db: &Db, worker: WorkerId) -> Result<()> {
     db.all(|| sqlx::query(sql).bind(worker.0)).await.map(drop)
 }
 
-pub(super) async fn release(db: &Db, worker: WorkerId, instances: &[InstanceId]) -> Result<Written<usize>> {
-    let ids: Vec<i64> = instances.iter().map(|id| id.0).collect();
-    let sql = "select v.taken, (v.effects).* from dormouse.take_back(array[$1], $2) v";
-    let row = db.one(|| sqlx::query(sql).bind(worker.0).bind(&ids)).await?;
+pub(super) async fn release(
+    db: &Db,
+    worker: WorkerId,
+    claims: &[(InstanceId, u64)],
+    tried: Tried,
+) -> Result<Written<usize>> {
+    let (ids, seqs): (Vec<i64>, Vec<i64>) = claims.iter().map(|(id, seq)| (id.0, *seq as i64)).unzip();
+    let tried = tried == Tried::Yes;
+    let sql = "select v.taken, (v.effects).* from dormouse.release($1, $2, $3, $4) v";
+    let row = db.one(|| sqlx::query(sql).bind(worker.0).bind(&ids).bind(&seqs).bind(tried)).await?;
     Ok(Written { value: row.number("taken")?, effects: row.effects()? })
 }
 

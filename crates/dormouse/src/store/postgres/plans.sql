@@ -7,7 +7,7 @@ begin
     for verb in
         select oid from pg_proc
         where pronamespace = 'dormouse'::regnamespace and proname in (
-            'insert', 'deliver', 'claim', 'commit_next', 'commit_done', 'commit', 'due', 'reap', 'take_back', 'cancel_one',
+            'insert', 'deliver', 'claim', 'commit_next', 'commit_done', 'commit', 'due', 'reap', 'take_back', 'release', 'cancel_one',
             'cancel_held', 'fail_rival', 'retry', 'pause', 'collect_ended', 'collect_events', 'admit', 'tidy',
             'complete', 'outbox', 'sent', 'assign'
         )

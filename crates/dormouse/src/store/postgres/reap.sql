@@ -1,7 +1,9 @@
--- Takes claims back from workers, as far as no other transaction holds the rows. A crashed try counts as one; the
--- step runs again, in its old place, with its old inputs.
+-- Takes claims back from workers, as far as no other transaction holds the rows: those at these numbers, if any are
+-- given. A crashed try counts as one; the step runs again, in its old place, with its old inputs. A claim on which no
+-- step ran leaves no trace.
+drop function if exists dormouse.take_back(bigint[], bigint[]);
 create or replace function dormouse.take_back(
-    p_workers bigint[], p_ids bigint[], out taken integer, out effects dormouse.effects
+    p_workers bigint[], p_ids bigint[], p_seqs bigint[], p_tried boolean, out taken integer, out effects dormouse.effects
 ) language plpgsql as $$
 declare
     v_now constant timestamptz := dormouse.now();
@@ -17,15 +19,16 @@ begin
     );
     v_locked := coalesce(dormouse.lock(array(select distinct unnest(p_ids || v_trees)), v_trees, false), p_ids);
     select array_agg(row(
-            i.id, 'runnable', i.version, i.step, null, i.attempt + 1, i.runnable_at, null, null, i.wake, i.awaits,
+            i.id, 'runnable', i.version, i.step, null, i.attempt + p_tried::integer, i.runnable_at, null, null, i.wake, i.awaits,
             i.inbox, i.barrier, i.round, i.paused, i.last_error, null,
-            'reaped', json_build_object('worker', w.name), null, null
+            case when p_tried then 'reaped' end, json_build_object('worker', w.name), null, null
         )::dormouse.change) filter (where not i.cancel_requested),
         array_agg(i.id) filter (where i.cancel_requested), count(*)
     into v_changes, v_cancelled, taken
     from unnest(v_locked) held (id) join dormouse.instances i on i.id = held.id
     left join dormouse.workers w on w.id = i.worker
     where i.id = any (p_ids) and i.worker = any (p_workers)
+        and (p_seqs is null or i.seq = p_seqs[array_position(p_ids, i.id)])
         and (not i.cancel_requested or dormouse.tree(i.id) <@ v_locked);
     if v_changes is not null then
         effects := dormouse.apply(v_changes, v_now);
@@ -33,6 +36,20 @@ begin
     foreach v_id in array coalesce(v_cancelled, '{}') loop
         effects := dormouse.merge(effects, (dormouse.cancel_all(v_id, v_now)).effects);
     end loop;
+end
+$$;
+
+-- Gives back a worker's own claims, each at the number at which it was claimed.
+create or replace function dormouse.release(
+    p_worker bigint, p_ids bigint[], p_seqs bigint[], p_tried boolean, out taken integer, out effects dormouse.effects
+) language plpgsql as $$
+declare
+    v_taken record;
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    select t.taken, t.effects into v_taken from dormouse.take_back(array[p_worker], p_ids, p_seqs, p_tried) t;
+    taken := v_taken.taken;
+    effects := v_taken.effects;
 end
 $$;
 
@@ -78,7 +95,7 @@ begin
             order by i.id limit p_rows_max
         ) i order by w.place, i.id limit p_rows_max
     );
-    select t.taken, t.effects into v_taken from dormouse.take_back(v_workers, v_ids) t;
+    select t.taken, t.effects into v_taken from dormouse.take_back(v_workers, v_ids, null, true) t;
     reaped := v_taken.taken;
     effects := v_taken.effects;
     if cardinality(v_ids) < p_rows_max and reaped = cardinality(v_ids) then

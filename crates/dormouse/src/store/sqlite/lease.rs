@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::tx::{Tx, timestamp};
 use crate::clock::later;
-use crate::store::{Declarations, Declared, Lease, Namespaces, NewWorker};
+use crate::store::{Declarations, Declared, Lease, Namespaces, NewWorker, Tried};
 use crate::{Declaration, EventKind, InstanceId, Json, Process, Result, Status, WorkerId};
 
 pub(super) fn register(tx: &mut Tx<'_>, worker: &NewWorker) -> Result<WorkerId> {
@@ -82,12 +82,12 @@ pub(super) fn heartbeat(tx: &mut Tx<'_>, worker: WorkerId, lease: Duration) -> R
     if renewed == 0 {
         return Ok(Lease::Lost);
     }
-    let held: Vec<(InstanceId, bool)> = tx
-        .sql("select id, cancel_requested from instances where worker = ?1 and worker is not null")?
-        .query_map([worker.0], |row| Ok((InstanceId(row.get(0)?), row.get(1)?)))?
+    let held: Vec<(InstanceId, u64, bool)> = tx
+        .sql("select id, seq, cancel_requested from instances where worker = ?1 and worker is not null order by id")?
+        .query_map([worker.0], |row| Ok((InstanceId(row.get(0)?), row.get(1)?, row.get(2)?)))?
         .collect::<rusqlite::Result<_>>()?;
-    let cancel = held.iter().filter(|(_, cancel)| *cancel).map(|(id, _)| *id).collect();
-    Ok(Lease::Held { cancel, holds: held.into_iter().map(|(id, _)| id).collect() })
+    let cancel = held.iter().filter(|(.., cancel)| *cancel).map(|(id, ..)| *id).collect();
+    Ok(Lease::Held { cancel, holds: held.into_iter().map(|(id, seq, _)| (id, seq)).collect() })
 }
 
 pub(super) fn holds_lease(tx: &Tx<'_>, worker: WorkerId) -> Result<bool> {
@@ -100,11 +100,16 @@ pub(super) fn deregister(tx: &mut Tx<'_>, worker: WorkerId) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn release(tx: &mut Tx<'_>, worker: WorkerId, instances: &[InstanceId]) -> Result<usize> {
+pub(super) fn release(
+    tx: &mut Tx<'_>,
+    worker: WorkerId,
+    claims: &[(InstanceId, u64)],
+    tried: Tried,
+) -> Result<usize> {
     let mut released = 0;
-    for id in instances {
-        if tx.load(*id)?.is_some_and(|row| row.worker == Some(worker)) {
-            take_back(tx, *id)?;
+    for (id, seq) in claims {
+        if tx.load(*id)?.is_some_and(|row| row.worker == Some(worker) && row.seq == *seq) {
+            take_back(tx, *id, tried)?;
             released += 1;
         }
     }
@@ -120,7 +125,7 @@ pub(super) fn reap(tx: &mut Tx<'_>, rows_max: usize) -> Result<usize> {
     // They are taken back together: of those whose key is the same, the oldest gets it.
     ids.sort_unstable();
     for id in &ids {
-        take_back(tx, InstanceId(*id))?;
+        take_back(tx, InstanceId(*id), Tried::Yes)?;
     }
     if ids.len() < rows_max {
         tx.sql("delete from workers where lease_until < ?1")?.execute([tx.now_us()])?;
@@ -128,19 +133,24 @@ pub(super) fn reap(tx: &mut Tx<'_>, rows_max: usize) -> Result<usize> {
     Ok(ids.len())
 }
 
-/// A crashed try counts as one; the step runs again, in its old place, with its old inputs.
-fn take_back(tx: &mut Tx<'_>, id: InstanceId) -> Result<()> {
+/// A crashed try counts as one; the step runs again, in its old place, with its old inputs. A claim on which no step
+/// ran leaves no trace.
+fn take_back(tx: &mut Tx<'_>, id: InstanceId, tried: Tried) -> Result<()> {
     let mut row = tx.load(id)?.expect("a claimed row is there");
     assert_eq!(row.status, Status::Executing, "instance {id} has a worker");
     if row.cancel_requested {
         return super::operate::cancel_row(tx, &mut row).map(drop);
     }
+    let (worker, runnable_at) = (row.worker, row.runnable_at);
+    row.run_at(runnable_at);
+    if tried == Tried::No {
+        return tx.save(&mut row);
+    }
     let worker: Option<String> = tx
         .sql("select name from workers where id = ?1")?
-        .query_row([row.worker.map(|worker| worker.0)], |row| row.get(0))
+        .query_row([worker.map(|worker| worker.0)], |row| row.get(0))
         .optional()?;
     row.attempt += 1;
-    row.run_at(row.runnable_at);
     tx.record(&mut row, EventKind::Reaped, Some(serde_json::json!({ "worker": worker }).to_string()))?;
     tx.save(&mut row)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::{Hold, SendOutcome};
+use dormouse::store::{Hold, SendOutcome, Tried};
 use dormouse::{
     Ask, At, Children, Dispatch, History, Json, KeyScope, NewInstance, NewSignal, OnFailure, Shape, Spawn,
     Status, Transition, When,
@@ -51,7 +51,7 @@ impl Random {
             120..122 => Op::Heartbeat { worker: self.pick(), lease: self.lease() },
             122 => Op::Deregister { worker: self.pick() },
             123..126 => Op::Reap { rows_max: self.bound() },
-            126 => Op::Release(self.some(3, Self::pick)),
+            126 => Op::Release(self.some(3, Self::pick), self.of(&[Tried::No, Tried::Yes])),
             127..132 => Op::Cancel(self.whom(Whom::Live)),
             132..138 => Op::Retry(self.whom(Whom::Ended), self.perhaps(3, Self::at)),
             138..140 => Op::Pause(self.whom(Whom::Live)),

@@ -173,6 +173,12 @@ impl Told for InstanceId {
     }
 }
 
+impl Told for (InstanceId, u64) {
+    fn told(self, ids: &Ids<'_>) -> Self {
+        (self.0.told(ids), self.1)
+    }
+}
+
 impl Told for SignalId {
     fn told(self, ids: &Ids<'_>) -> Self {
         Self(ids.signal(self.0))

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::{Hold, SendOutcome};
+use dormouse::store::{Hold, SendOutcome, Tried};
 use dormouse::{Json, NewInstance, NewSignal, Status, Transition};
 
 /// One call of a verb.
@@ -20,7 +20,7 @@ pub enum Op {
     Heartbeat { worker: Pick, lease: Duration },
     Deregister { worker: Pick },
     Reap { rows_max: usize },
-    Release(Vec<Pick>),
+    Release(Vec<Pick>, Tried),
     Cancel(Whom),
     Retry(Whom, Option<dormouse::At>),
     Pause(Whom),

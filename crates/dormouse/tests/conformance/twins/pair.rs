@@ -120,14 +120,17 @@ impl Pair {
                 self.both(|store, side| store.deregister(*side.of(&worker, &there))).await?;
             }
             Op::Reap { rows_max } => drop(self.both(|store, _| store.reap(*rows_max)).await?),
-            Op::Release(picks) => {
+            Op::Release(picks, tried) => {
                 let Some(first) = picks.first().and_then(|pick| pick.of(&self.steps)) else { return Ok(()) };
                 let (worker, there) = (first.worker, self.worker_there(first.worker));
-                let ids: HashSet<_> = picks.iter().filter_map(|p| p.of(&self.steps)).map(|s| s.id).collect();
-                let ids: Vec<_> = ids.into_iter().collect();
-                let ids_there: Vec<_> = ids.iter().map(|id| self.there(*id)).collect();
+                let picked = picks.iter().filter_map(|pick| pick.of(&self.steps));
+                // An instance may be picked by a step that it has moved on from.
+                let claims: BTreeMap<_, _> = picked.map(|step| (step.id, step.seq)).collect();
+                let claims: Vec<_> = claims.into_iter().collect();
+                let claims_there: Vec<_> = claims.iter().map(|(id, seq)| (self.there(*id), *seq)).collect();
                 self.both(|store, side| {
-                    store.release(*side.of(&worker, &there), side.of(&ids, &ids_there).clone())
+                    let claims = side.of(&claims, &claims_there).clone();
+                    store.release(*side.of(&worker, &there), claims, *tried)
                 })
                 .await?;
             }
