@@ -75,6 +75,11 @@ const INSTANCES: &str = "
     insert into counts values
         ('default', 'default', 'm', 'start', 'runnable', 3), ('default', 'default', 'm', 'start', 'failed', 1),
         ('default', 'default', 'm', 'start', 'done', 0);
+    insert into units (
+        id, instance, round, shape, status, transport, on_failure, interactions, next_item, outputs_max, opened_at,
+        deadline
+    )
+    values (1, 1, 1, 'one', 'open', 'api', 'fail', 1, 1, 1, 0, 7), (4, 4, 1, 'one', 'open', 'api', 'fail', 1, 1, 1, 0, null);
     insert into interactions (
         unit, item, instance, namespace, machine, step, transport, status, idempotency_key, opened_at, request
     )
@@ -106,6 +111,8 @@ async fn what_an_older_file_holds_is_counted_and_asked_by_version() {
     let client = Client::on(store.clone());
     let asked = client.interactions(InteractionFilter::default()).await.expect("a list");
     assert_eq!(asked.iter().map(|asked| asked.version).collect::<Vec<_>>(), [1, 2], "as their instances are");
+    let deadlines: Vec<_> = asked.iter().map(|asked| asked.deadline.map(|at| at.as_microsecond())).collect();
+    assert_eq!(deadlines, [Some(7), None], "as their units' are");
     assert!(client.declarations().await.expect("a read").is_empty(), "until a worker registers");
     client.start_many([m()]).await.expect("a start");
     client.retry(dormouse::InstanceId(4)).await.expect("a failed instance");

@@ -122,13 +122,14 @@ fn list(page: &Value) {
             text(entry, "transport"),
             text(entry, "status"),
             age(entry, "opened_at"),
+            age(entry, "deadline"),
             text(entry, "assignee"),
             short(&entry["request"].to_string(), 48),
         ]
     };
     let rows: Vec<_> = items(page, "items").map(row).collect();
     table(
-        &["ID", "FOR", "TRANSPORT", "STATUS", "SINCE", "CLAIMED BY", "REQUEST"],
+        &["ID", "FOR", "TRANSPORT", "STATUS", "SINCE", "UNTIL", "CLAIMED BY", "REQUEST"],
         &rows,
         "nothing waits for an answer",
     );

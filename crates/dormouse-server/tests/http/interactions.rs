@@ -7,6 +7,7 @@ use crate::kit::*;
 
 suite![
     an_interaction_is_listed_claimed_and_answered,
+    an_interaction_tells_the_deadline_of_its_unit,
     an_answer_is_admitted_once_and_a_repeat_is_told_the_first,
     a_failure_is_an_answer_too,
     an_answer_that_does_not_fit_is_a_problem_that_names_the_place,
@@ -53,6 +54,19 @@ async fn an_interaction_is_listed_claimed_and_answered(database: Database) {
     let admitted = site.post(&path("complete"), yes(json!("ada"))).await.expect(200);
     assert_eq!(admitted, json!({ "completed": "admitted", "woke": true }));
     assert_eq!(site.outcome(id).await["output"], true);
+}
+
+async fn an_interaction_tells_the_deadline_of_its_unit(database: Database) {
+    let site = database.open().await;
+    let (id, open) = site.review("a menu").await;
+    let unit = site.get(&format!("/v1/instances/{id}")).await.expect(200)["wake_at"].clone();
+    let deadline = unit.as_str().expect("it has a deadline");
+    assert_eq!(site.get(&format!("/v1/interactions/{open}")).await.expect(200)["deadline"], deadline);
+    assert_eq!(site.get("/v1/interactions").await.expect(200)["items"][0]["deadline"], deadline);
+    for page in ["/inbox".to_owned(), format!("/inbox/{open}")] {
+        let shown = site.browser().page(&page).await;
+        assert!(shown.contains(&format!("datetime=\"{deadline}\"")), "{shown}");
+    }
 }
 
 async fn an_answer_is_admitted_once_and_a_repeat_is_told_the_first(database: Database) {

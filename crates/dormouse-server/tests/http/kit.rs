@@ -338,7 +338,10 @@ impl Machine for Review {
 
     async fn step(&self, state: Reviewing, cx: &Context) -> StepResult<Self> {
         Ok(match state {
-            Reviewing::Ask { what } => Outcome::dispatch(Unit::one(what), Reviewing::Answered {}),
+            Reviewing::Ask { what } => {
+                let day = std::time::Duration::from_secs(24 * 3600);
+                Outcome::dispatch(Unit::one(what).timeout(day), Reviewing::Answered {})
+            }
             Reviewing::Answered {} => Outcome::done(cx.unit::<bool>().await?.one()?),
         })
     }

@@ -137,7 +137,7 @@ pub struct Interaction {
     pub sends: u32,
     /// Since when it may be sent and answered; `None` while it waits for a place in flight.
     pub opened_at: Option<Timestamp>,
-    /// When it must be answered.
+    /// When it must be answered: by its own time or with its unit, whichever is nearer.
     pub deadline: Option<Timestamp>,
     /// When its transport next tries to send it.
     pub send_at: Option<Timestamp>,

@@ -1,6 +1,7 @@
 //! Units: what is opened, what resolves it, what closes it.
 
 mod completions;
+mod deadlines;
 mod kit;
 mod lives;
 mod outbox;

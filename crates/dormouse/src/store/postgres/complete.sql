@@ -47,6 +47,8 @@ begin
             when n.namespace <> c.namespace then 'other_namespace'
             when c.instance <> n.instance or c.unit <> n.unit or c.sends > n.sends then 'forged'
             when n.answered then 'repeat'
+            -- Its time is over, even if the clock has not looked at it yet.
+            when n.status in ('pending', 'dispatched') and n.deadline <= v_now then 'late'
             when dormouse.moment(c.expires_us, null, v_now) < v_now then 'expired'
             when n.status = 'cancelled' and u.status = 'cancelled' then 'cancelled'
             when n.status not in ('pending', 'dispatched') then 'late'
@@ -69,13 +71,14 @@ begin
 end
 $$;
 
--- The open interaction with a correlation id; if there is none, the newest that had it.
+-- The interaction with a correlation id that can be answered; if there is none, the newest that had it.
 create or replace function dormouse.by_correlation(
     p_namespace text, p_correlation_id text, out id bigint, out ambiguous boolean
 ) language plpgsql stable as $$
 begin
     select (array_agg(found.id))[1], count(*) filter (where found.is_open) = 2 into id, ambiguous from (
-        select n.id, n.status in ('pending', 'dispatched') and n.opened_at is not null as is_open
+        select n.id, n.status in ('pending', 'dispatched') and n.opened_at is not null
+            and coalesce(n.deadline > dormouse.now(), true) as is_open
         from dormouse.interactions n
         where n.namespace = p_namespace and n.correlation_id = p_correlation_id and n.correlation_id is not null
         order by 2 desc, n.id desc limit 2
@@ -187,10 +190,10 @@ begin
     update dormouse.interactions n
     set assignee = p_assignee, assigned_until = dormouse.moment(null, p_lease_us, v_now)
     where n.id = p_id and n.namespace = p_namespace and n.status in ('pending', 'dispatched')
-        and n.opened_at is not null
+        and n.opened_at is not null and coalesce(n.deadline > v_now, true)
         and (n.assigned_until is null or n.assigned_until <= v_now or n.assignee = p_assignee);
     select n.assignee, n.assigned_until into assign.assignee, until from dormouse.interactions n
     where n.id = p_id and n.namespace = p_namespace and n.status in ('pending', 'dispatched')
-        and n.opened_at is not null;
+        and n.opened_at is not null and coalesce(n.deadline > v_now, true);
 end
 $$;

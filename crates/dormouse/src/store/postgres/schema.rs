@@ -6,13 +6,14 @@ use sqlx::{AssertSqlSafe, Connection, Row};
 use crate::{Error, Result};
 
 /// One file for each schema version, in order.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("migrations/0001_init.sql"),
     include_str!("migrations/0002_access.sql"),
     include_str!("migrations/0003_counts.sql"),
     include_str!("migrations/0004_units.sql"),
     include_str!("migrations/0005_versions.sql"),
     include_str!("migrations/0006_declared.sql"),
+    include_str!("migrations/0007_deadlines.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
 const FUNCTIONS: [&str; 24] = [

@@ -14,6 +14,7 @@ declare
     i dormouse.instances;
     v_in_flight integer;
     v_sends boolean;
+    v_deadline timestamptz;
 begin
     foreach o in array p_batch loop
         continue when o.unit is null or not p_owned[o.ord];
@@ -24,19 +25,20 @@ begin
         d.quorum := case when d.quorum is not null then least(d.quorum, counts[o.ord]) end;
         to_come[o.ord] := coalesce(d.quorum, counts[o.ord]);
         first_late[o.ord] := dormouse.moment(null, d.item_timeout_us, p_now);
+        v_deadline := dormouse.moment(o.at_us, o.in_us, p_now);
         v_in_flight := least(coalesce(d.in_flight, counts[o.ord]), counts[o.ord]);
         v_sends := d.transport <> 'api';
         insert into dormouse.units (id, instance, round, shape, status, transport, on_failure, interactions, quorum,
             in_flight, next_item, item_timeout_us, outputs_max, opened_at, deadline, closed_at)
         values (ids[o.ord], o.id, i.round + 1, d.shape, case when counts[o.ord] = 0 then 'completed' else 'open' end,
             d.transport, d.on_failure, counts[o.ord], d.quorum, d.in_flight, v_in_flight, d.item_timeout_us,
-            d.outputs_max, p_now, dormouse.moment(o.at_us, o.in_us, p_now),
+            d.outputs_max, p_now, v_deadline,
             case when counts[o.ord] = 0 then p_now end);
         insert into dormouse.interactions (id, unit, item, instance, namespace, machine, version, step, transport,
             status, idempotency_key, correlation_id, opened_at, deadline, send_at, request)
         select nextval('dormouse.interaction_ids'), ids[o.ord], a.item, o.id, i.namespace, i.machine, o.version,
             o.step, d.transport, 'pending', a.idempotency_key, a.correlation_id, case when a.flies then p_now end,
-            case when a.flies then first_late[o.ord] end, case when a.flies and v_sends then p_now end,
+            case when a.flies then least(v_deadline, first_late[o.ord]) end, case when a.flies and v_sends then p_now end,
             a.request::json
         from (
             select ask.ordinality - 1 as item, ask.ordinality <= v_in_flight as flies, ask.request,
@@ -128,7 +130,7 @@ begin
         effects := dormouse.close_unit(u.id, v_verdict, p_now);
     elsif u.next_item < u.interactions then
         update dormouse.interactions set opened_at = p_now,
-            deadline = dormouse.moment(null, u.item_timeout_us, p_now),
+            deadline = least(u.deadline, dormouse.moment(null, u.item_timeout_us, p_now)),
             send_at = case when u.transport <> 'api' then p_now end
         where unit = u.id and item = u.next_item;
         update dormouse.units set next_item = next_item + 1 where id = u.id;

@@ -58,7 +58,8 @@ impl UnitStore for SqliteStore {
     }
 
     fn interaction(&self, namespace: String, which: Which) -> Reply<'_, Option<Interaction>> {
-        self.read(move |conn| query::interaction(conn, &namespace, &which))
+        let now = self.clock.now();
+        self.read(move |conn| query::interaction(conn, &namespace, &which, now))
     }
 
     fn interactions(&self, filter: InteractionFilter) -> Reply<'_, Vec<Interaction>> {

@@ -153,7 +153,8 @@ impl Random {
     }
 
     fn dispatch(&mut self) -> Dispatch {
-        let shape = self.of(&[Shape::Each, Shape::Each, Shape::Each, Shape::One, Shape::OneToMany]);
+        let others = [Shape::One, Shape::OneToMany, Shape::ManyToOne, Shape::ManyToMany];
+        let shape = if self.0.u32(0..5) < 3 { Shape::Each } else { self.of(&others) };
         let asks = if shape == Shape::Each { self.0.usize(0..=5) } else { 1 };
         let ask = |item| Ask {
             request: self.at().state,

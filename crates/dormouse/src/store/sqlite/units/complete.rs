@@ -27,6 +27,9 @@ pub(super) fn complete(tx: &mut Tx<'_>, completion: &Completion) -> Result<Compl
         return Ok(Completed::Repeat(first));
     }
     // After the repeat: whoever was heard in time may ask again what was admitted.
+    if is_late(tx, &interaction) {
+        return refused(Refusal::Late);
+    }
     if completion.proof.is_some_and(|proof| proof.expires_at < tx.now()) {
         return refused(Refusal::Expired);
     }
@@ -55,7 +58,7 @@ pub(super) fn complete(tx: &mut Tx<'_>, completion: &Completion) -> Result<Compl
 fn find(tx: &Tx<'_>, completion: &Completion) -> Result<Result<Interaction, Refusal>> {
     let id = match &completion.to {
         Which::Id(id) => *id,
-        Which::Correlation(id) => match by_correlation(tx.conn(), &completion.namespace, id)?[..] {
+        Which::Correlation(id) => match by_correlation(tx.conn(), &completion.namespace, id, tx.now())?[..] {
             [] => return Ok(Err(Refusal::Unknown)),
             [(_, true), (_, true)] => return Ok(Err(Refusal::Ambiguous)),
             [(id, _), ..] => id,
@@ -75,6 +78,11 @@ fn holds(proof: Proof, interaction: &Interaction) -> bool {
     proof.instance == interaction.instance
         && proof.unit == interaction.unit
         && proof.sends <= interaction.sends
+}
+
+/// Whether it still waits for its answer though its time is over: the clock has not looked at it yet.
+fn is_late(tx: &Tx<'_>, interaction: &Interaction) -> bool {
+    interaction.status.is_open() && interaction.deadline.is_some_and(|deadline| deadline <= tx.now())
 }
 
 fn why_closed(tx: &Tx<'_>, interaction: &Interaction) -> Result<Refusal> {
@@ -102,7 +110,8 @@ pub(super) fn assign(
     let found =
         tx.sql(include_str!("../interaction_get.sql"))?.query_row([id.0], interaction_row).optional()?;
     let asked = |found: &Interaction| {
-        found.namespace == namespace && found.status.is_open() && found.opened_at.is_some()
+        let is_open = found.status.is_open() && found.opened_at.is_some() && !is_late(tx, found);
+        found.namespace == namespace && is_open
     };
     let Some(interaction) = found.filter(asked) else { return Ok(Assigned::NotOpen) };
     if let (Some(by), Some(until)) = (interaction.assignee, interaction.assigned_until)

@@ -78,7 +78,7 @@ fn insert(tx: &Tx<'_>, row: &Row, dispatch: &Dispatch, deadline: Option<Timestam
 
 fn ask(tx: &mut Tx<'_>, row: &Row, unit: &OpenUnit, dispatch: &Dispatch) -> Result<()> {
     let now = tx.now_us();
-    let deadline = unit.item_deadline_us(now);
+    let deadline = unit.item_deadline_us(tx.now());
     let send_at = (unit.transport != INTERACTION_API).then_some(now);
     let mut insert = tx.sql(include_str!("../unit_ask.sql"))?;
     for (item, ask) in dispatch.asks.iter().enumerate() {

@@ -51,24 +51,31 @@ pub(super) fn read(conn: &Connection, id: InteractionId) -> Result<Option<Intera
     Ok(sql.query_row([id.0], interaction_row).optional()?)
 }
 
-pub(super) fn interaction(conn: &Connection, namespace: &str, which: &Which) -> Result<Option<Interaction>> {
+pub(super) fn interaction(
+    conn: &Connection,
+    namespace: &str,
+    which: &Which,
+    now: Timestamp,
+) -> Result<Option<Interaction>> {
     let id = match which {
         Which::Id(id) => Some(*id),
-        Which::Correlation(id) => by_correlation(conn, namespace, id)?.first().map(|(id, _)| *id),
+        Which::Correlation(id) => by_correlation(conn, namespace, id, now)?.first().map(|(id, _)| *id),
     };
     let found = id.map(|id| read(conn, id)).transpose()?.flatten();
     Ok(found.filter(|found| found.namespace == namespace))
 }
 
-/// Up to two interactions with a correlation id, and whether they are open: those that are come first, then the newest.
+/// Up to two interactions with a correlation id, and whether they can be answered: those come first, then the newest.
 pub(super) fn by_correlation(
     conn: &Connection,
     namespace: &str,
     correlation_id: &str,
+    now: Timestamp,
 ) -> Result<Vec<(InteractionId, bool)>> {
     let mut sql = conn.prepare_cached(include_str!("../interaction_by_correlation.sql"))?;
-    let found =
-        sql.query_map((namespace, correlation_id), |row| Ok((InteractionId(row.get(0)?), row.get(1)?)))?;
+    let found = sql.query_map((namespace, correlation_id, now.as_microsecond()), |row| {
+        Ok((InteractionId(row.get(0)?), row.get(1)?))
+    })?;
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }
 

@@ -1,11 +1,14 @@
 //! Resolving items, and closing the unit when that decides it.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
 use serde_json::json;
 
 use super::super::row::Row;
 use super::super::tx::{Tx, timestamp};
+use crate::clock::later;
 use crate::store::outbox_queue;
 use crate::{
     EventKind, INTERACTION_API, InteractionId, Json, OnFailure, Result, Shape, Status, UnitId, UnitStatus,
@@ -69,9 +72,11 @@ impl OpenUnit {
         Ok(unit)
     }
 
-    /// When an item that is opened now is late.
-    pub(super) fn item_deadline_us(&self, now_us: i64) -> Option<i64> {
-        self.item_timeout_us.map(|timeout| now_us.saturating_add(timeout))
+    /// When an item that is opened now is late: by its own time or with its unit, whichever is nearer.
+    pub(super) fn item_deadline_us(&self, now: Timestamp) -> Option<i64> {
+        let timeout_us = self.item_timeout_us.map(|timeout| timeout.unsigned_abs());
+        let own = timeout_us.map(|timeout| later(now, Duration::from_micros(timeout)));
+        own.into_iter().chain(self.deadline).min().map(Timestamp::as_microsecond)
     }
 
     /// How many more answers, at the least, close it.
@@ -147,7 +152,7 @@ impl OpenUnit {
         }
         let now = tx.now_us();
         let send_at = (self.transport != INTERACTION_API).then_some(now);
-        let place = params![self.id.0, self.next_item, now, self.item_deadline_us(now), send_at];
+        let place = params![self.id.0, self.next_item, now, self.item_deadline_us(tx.now()), send_at];
         tx.sql(include_str!("../unit_next.sql"))?.execute(place)?;
         if send_at.is_some() {
             tx.effects.runnable(&outbox_queue(&self.transport));
