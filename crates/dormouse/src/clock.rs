@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 /// The time that the SQLite store stamps and compares with.
@@ -95,7 +96,8 @@ fn storable(at: Timestamp) -> Timestamp {
 }
 
 /// A moment that is given outright, or counted from the store's present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum When {
     /// At this moment.
     At(Timestamp),

@@ -4,11 +4,13 @@
 //! step, named by its path, and its outcome is committed before the next one starts. Nothing is ever replayed.
 
 mod build;
+mod fan;
 mod foresee;
 mod graph;
 mod machine;
 mod others;
 mod parts;
+mod saga;
 mod trail;
 
 use std::fmt;

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::Json;
 
 /// What is kept of an instance's transitions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum History {
     /// Everything, until the instance itself is collected.
     #[default]

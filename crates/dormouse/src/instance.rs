@@ -132,7 +132,7 @@ impl Wake {
 }
 
 /// A place in a machine: the step, and the state that the step needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct At {
     /// The step's name.
     pub step: Cow<'static, str>,
@@ -148,7 +148,8 @@ impl At {
 }
 
 /// The statuses in which a key counts as taken.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum KeyScope {
     /// While the instance is live.
     #[default]
@@ -160,6 +161,10 @@ pub enum KeyScope {
 }
 
 impl KeyScope {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Whether an instance in this status holds its key.
     pub fn holds(&self, status: Status) -> bool {
         match self {
@@ -171,7 +176,7 @@ impl KeyScope {
 }
 
 /// An instance to be inserted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewInstance {
     /// Its namespace.
     pub namespace: String,
@@ -186,22 +191,31 @@ pub struct NewInstance {
     /// Lower runs earlier.
     pub priority: i32,
     /// Its business identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// When that key counts as taken.
+    #[serde(default, skip_serializing_if = "KeyScope::is_default")]
     pub key_scope: KeyScope,
     /// The lane its steps run in, one at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<String>,
     /// When it may first run; `None` is now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_at: Option<When>,
     /// What it is parked on from the start: signal names, and perhaps a deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaits: Option<(Vec<String>, Option<When>)>,
     /// Whether its transitions are recorded; `None` is the engine's choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<History>,
     /// Signals for its inbox, stored in the same commit (or for the holder of its key).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<NewSignal>,
     /// The event it was forked from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<(InstanceId, u64)>,
     /// Why its state could not be encoded; told when it is inserted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) invalid: Option<String>,
 }
 

@@ -51,7 +51,7 @@ pub use crate::instance::{
 pub use crate::json::Json;
 pub use crate::limits::{Limits, NAME_BYTES_MAX};
 pub use crate::machine::{
-    Accepted, Declaration, DynMachine, Fault, Job, JobMachine, JobState, Machine, Registry, Running,
+    Accepted, Declaration, DynMachine, Fault, Final, Job, JobMachine, JobState, Machine, Registry, Running,
     StepError, StepResult, Taken,
 };
 pub use crate::outcome::{Children, Outcome, Spawn, Transition};
@@ -75,7 +75,8 @@ pub mod prelude {
     pub use serde::{Deserialize, Serialize};
 
     pub use crate::{
-        BoxError, Context, Job, Machine, NewInstance, Outcome, Retry, Signal, StepError, StepResult, Unit,
+        BoxError, Context, Final, Job, Machine, NewInstance, Outcome, Retry, Signal, StepError, StepResult,
+        Unit,
     };
 }
 

@@ -77,14 +77,15 @@ pub trait Machine: Sized + Send + Sync + 'static {
 
     /// Decides what becomes of a step that failed, given the state as last committed.
     ///
-    /// The default follows [`Machine::retry`]. If it fails itself, the instance is `failed`.
+    /// The default follows [`Machine::retry`], unless the error is [`Final`]. If it fails itself, the instance is
+    /// `failed`.
     fn handle(
         &self,
         error: StepError,
         state: Self::State,
         cx: &Context,
     ) -> impl Future<Output = StepResult<Self>> + Send {
-        let outcome = match self.retry().delay(cx.attempt()) {
+        let outcome = match self.retry().delay_after(&error, cx.attempt()) {
             Some(delay) => Outcome::replay(state, delay).because(&error),
             None => Outcome::stop(error),
         };
@@ -130,6 +131,15 @@ pub enum StepError {
     TimedOut(Duration),
 }
 
+impl StepError {
+    /// Whether a further try makes no sense: the error, or one that it wraps, is [`Final`].
+    pub fn is_final(&self) -> bool {
+        let Self::Error(error) = self else { return false };
+        let first: &(dyn std::error::Error + 'static) = &**error;
+        std::iter::successors(Some(first), |error| error.source()).any(|error| error.is::<Final>())
+    }
+}
+
 impl fmt::Display for StepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -153,6 +163,55 @@ impl fmt::Display for StepError {
 }
 
 impl std::error::Error for StepError {}
+
+/// An error after which a further try makes no sense, such as an account that does not exist: no retry policy tries
+/// again, of a job, of a flow's act, or of a machine that follows [`Machine::retry`]. It counts wrapped in other errors,
+/// too, as long as they name it as their source.
+///
+/// ```
+/// use dormouse::prelude::*;
+///
+/// struct Charge;
+///
+/// impl Job for Charge {
+///     const NAME: &'static str = "charge";
+///     type Input = u64;
+///     type Output = ();
+///
+///     async fn run(&self, cents: u64, _cx: &Context) -> Result<(), BoxError> {
+///         if cents == 0 {
+///             return Err(Final::new("there is nothing to charge").into());
+///         }
+///         Ok(())
+///     }
+/// }
+/// ```
+pub struct Final(BoxError);
+
+impl Final {
+    /// Marks an error as final.
+    pub fn new(error: impl Into<BoxError>) -> Self {
+        Self(error.into())
+    }
+}
+
+impl fmt::Debug for Final {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Final").field(&self.0).finish()
+    }
+}
+
+impl fmt::Display for Final {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Final {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.0)
+    }
+}
 
 /// What an object-safe machine's step or handler resolves to.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Transition, Fault>> + Send + 'a>>;

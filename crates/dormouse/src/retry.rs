@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::StepError;
+
 /// Capped exponential backoff with jitter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retry {
@@ -27,6 +29,11 @@ impl Retry {
         self.base = base;
         self.cap = cap;
         self
+    }
+
+    /// The same as [`Retry::delay`], but gives up at once after an error that is final: see [`crate::Final`].
+    pub fn delay_after(&self, error: &StepError, attempt: u32) -> Option<Duration> {
+        if error.is_final() { None } else { self.delay(attempt) }
     }
 
     /// How long to wait after try number `attempt` (the first is 0) failed; `None` gives up.

@@ -115,7 +115,7 @@ impl<T: DeserializeOwned> From<Signal<T>> for Accepts {
 pub struct SignalId(pub i64);
 
 /// A signal on its way in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewSignal {
     /// Its name.
     pub name: String,

@@ -223,7 +223,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
                 let undo = act.undo.clone().filter(|_| saga.is_some());
                 let undoes = undo.is_some();
                 if let Some(undo) = undo {
-                    self.push(&path, UNDO, saga, Task::Undo(undo));
+                    self.push(&path, UNDO, saga, Task::Undo { run: undo, retry: act.undo_retry });
                 }
                 let ActKind { run, retry, limit, gives, .. } = act;
                 Task::Act { run, retry, limit, undoes, gives, next: after }

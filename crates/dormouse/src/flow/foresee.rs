@@ -32,9 +32,12 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
         let Ok((run, _)) = self.run(ahead.at) else { return Vec::new() };
         let foreseen = match &run.step.task {
             Task::Act { gives, .. } => self.act(ahead, gives),
-            Task::Undo(_) => {
-                vec![self.done("is done", ahead, ahead.is_known, |run, state| run.undone(&state))]
-            }
+            Task::Undo { .. } => vec![
+                self.done("is done", ahead, ahead.is_known, |run, state| run.undone(&state)),
+                self.done("cannot be done", ahead, ahead.is_known, |run, state| {
+                    run.not_undone("as imagined".to_owned(), &state)
+                }),
+            ],
             Task::Wait { wait, next } => self.foresee_wait(ahead, wait, *next),
             Task::Branch(ways) if !ahead.is_known => {
                 ways.iter().map(|(way, _, to)| self.way(ahead, way, *to)).collect()
@@ -116,7 +119,7 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
     /// What the children give is not known, so neither is the state after them.
     fn join(&self, ahead: &Ahead<'_>, next: To) -> Option<Foreseen> {
         self.done("takes what the children give", ahead, false, |mut run, state| {
-            run.trail.spawned = None;
+            run.trail.left = None;
             run.next(next, state)
         })
     }

@@ -51,7 +51,7 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
                     way(*body, On::Again);
                     way(*next, On::Enough);
                 }
-                Task::Undo(_) => {
+                Task::Undo { .. } => {
                     let saga = step.saga.as_deref().unwrap_or_default();
                     let undone = self.steps.iter().position(|step| step.path == format!("{saga}{UNDONE}"));
                     undone.into_iter().for_each(|undone| way(To::Step(undone), On::Undone));
@@ -76,7 +76,7 @@ impl<S, D> Task<S, D> {
     fn kind(&self) -> NodeKind {
         match self {
             Self::Act { .. } => NodeKind::Act,
-            Self::Undo(_) | Self::Undone => NodeKind::Undo,
+            Self::Undo { .. } | Self::Undone => NodeKind::Undo,
             Self::Wait { .. } => NodeKind::Signal,
             Self::Sleep { .. } => NodeKind::Sleep,
             Self::Branch(_) => NodeKind::Branch,

@@ -4,20 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::build::{Finding, UNDO, UNDONE};
+use super::build::{Finding, UNDO};
 use super::parts::{ActFn, AskKind, FanKind, Gives, Test, WaitKind};
-use super::trail::{self, Failed, Trail};
+use super::trail::{self, Trail};
 use super::{ActResult, Cx, FlowState};
 use crate::check::{Ahead, Foreseen};
 use crate::graph::Graph;
 use crate::{
-    Accepts, At, BoxError, Children, Context, DynMachine, Fault, Json, Retry, Running, Spawn, StepError,
-    Takes, Transition, Wake, When,
+    Accepts, At, BoxError, Context, DynMachine, Fault, Json, Retry, Running, StepError, Takes, Transition,
+    Wake, When,
 };
-
-/// Tries of what undoes an act: giving up would leave it done.
-const UNDO_TRIES: u32 = u32::MAX;
-const UNDO_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
 /// Where to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +39,10 @@ pub(super) enum Task<S, D> {
         gives: Vec<Gives<S>>,
         next: To,
     },
-    Undo(ActFn<S, D>),
+    Undo {
+        run: ActFn<S, D>,
+        retry: Retry,
+    },
     Wait {
         wait: WaitKind<S, D>,
         next: To,
@@ -92,7 +91,7 @@ impl<S, D> Task<S, D> {
                 visit(next);
             }
             Self::Branch(ways) => ways.iter_mut().for_each(|(_, _, to)| visit(to)),
-            Self::Undo(_) | Self::Undone | Self::Stop(_) => {}
+            Self::Undo { .. } | Self::Undone | Self::Stop(_) => {}
         }
     }
 }
@@ -169,8 +168,8 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
                 let state = timely(*limit, run(state, self.cx(cx))).await?;
                 self.act_done(state)
             }
-            Task::Undo(undo) => {
-                let state = undo(state, self.cx(cx)).await?;
+            Task::Undo { run, .. } => {
+                let state = run(state, self.cx(cx)).await?;
                 self.undone(&state)
             }
             Task::Wait { wait, next } => self.wait(wait, *next, state, cx).await,
@@ -225,14 +224,6 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
         self.next(*next, state)
     }
 
-    /// Goes on to undo what was done before, or to where the saga fails, so that what the last one gave is kept.
-    pub(super) fn undone(mut self, state: &S) -> Result<Transition, BoxError> {
-        self.trail.undo.pop();
-        let failed = self.trail.failed.as_ref().expect("something failed");
-        let step = self.to_undo().unwrap_or_else(|| format!("{}{UNDONE}", failed.saga));
-        Ok(Transition::Next { at: At { step: step.into(), state: trail::write(state, &self.trail)? } })
-    }
-
     async fn wait(
         self,
         wait: &WaitKind<S, D>,
@@ -270,56 +261,6 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
         Ok(Transition::Await { at: self.here(state)?, names, timeout: wait.timeout.map(When::In) })
     }
 
-    fn fan(mut self, fan: &FanKind<S>, next: To, state: S, cx: &Context) -> Result<Transition, BoxError> {
-        let mut state = state;
-        let spawned = self.trail.spawned.take().unwrap_or(0);
-        if cx.wake() == Some(Wake::Children) {
-            state = match &fan.join {
-                Some(join) => join(state, cx.children())?,
-                None => all_done(cx).map(|()| state)?,
-            };
-        }
-        let mut children = (fan.spawn)(&state, cx);
-        let total = children.len();
-        if spawned >= total {
-            return self.next(next, state);
-        }
-        let until = fan.in_flight.map_or(total, |most| total.min(spawned + most));
-        children.truncate(until);
-        children.drain(..spawned);
-        self.trail.spawned = Some(until);
-        let at = self.here(&state)?;
-        let on_cancel = Children::Cancel;
-        Ok(Transition::Spawn(Spawn { at, children, timeout: None, quorum: None, on_cancel }))
-    }
-
-    /// What becomes of a part that failed for good: in a saga, what was done is undone first.
-    pub(super) fn failed(mut self, error: String, state: &S) -> Result<Transition, BoxError> {
-        let Some(saga) = &self.step.saga else { return Ok(Transition::Fail { error }) };
-        let at = self.step.path.clone();
-        self.trail.failed = Some(Failed { at, error, saga: saga.clone() });
-        match self.to_undo() {
-            Some(step) => Ok(Transition::Next {
-                at: At { step: step.into(), state: trail::write(state, &self.trail)? },
-            }),
-            None => Ok(self.fail()),
-        }
-    }
-
-    /// The step that undoes what the failed saga did last; none when nothing of it is left.
-    fn to_undo(&self) -> Option<String> {
-        let failed = self.trail.failed.as_ref()?;
-        let last = self.trail.undo.last().filter(|path| is_within(path, &failed.saga))?;
-        Some(format!("{last}{UNDO}"))
-    }
-
-    /// Fails for the reason that the saga failed for.
-    fn fail(&self) -> Transition {
-        let failed = self.trail.failed.as_ref();
-        let error = failed.map_or_else(String::new, |failed| format!("{}: {}", failed.at, failed.error));
-        Transition::Fail { error }
-    }
-
     pub(super) fn next(self, to: To, state: S) -> Result<Transition, BoxError> {
         match self.at(to, &state)? {
             Some(at) => Ok(Transition::Next { at }),
@@ -347,7 +288,7 @@ pub(super) fn is_answered(cx: &Context) -> bool {
     matches!(cx.wake(), Some(Wake::Unit | Wake::Timeout))
 }
 
-fn is_within(path: &str, scene: &str) -> bool {
+pub(super) fn is_within(path: &str, scene: &str) -> bool {
     path.strip_prefix(scene).is_some_and(|rest| rest.starts_with('/'))
 }
 
@@ -358,17 +299,6 @@ async fn timely<S>(limit: Option<Duration>, run: impl Future<Output = ActResult<
             Ok(done) => done,
             Err(_) => Err(format!("it ran longer than its limit of {limit:?}").into()),
         },
-    }
-}
-
-fn all_done(cx: &Context) -> Result<(), BoxError> {
-    let failed = cx.children().iter().find(|child| child.output.is_none());
-    match failed {
-        None => Ok(()),
-        Some(child) => {
-            let why = child.error.as_deref().unwrap_or("no reason is known");
-            Err(format!("its child {} is {}: {why}", child.id, child.status).into())
-        }
     }
 }
 
@@ -447,13 +377,15 @@ impl<S: FlowState, D: Send + Sync + 'static> DynMachine for FlowMachine<S, D> {
         Box::pin(async move {
             let (run, state) = self.run(at)?;
             let retry = match &run.step.task {
-                Task::Act { retry, .. } => *retry,
-                Task::Undo(_) => Retry::times(UNDO_TRIES).backoff(UNDO_BACKOFF.0, UNDO_BACKOFF.1),
+                Task::Act { retry, .. } | Task::Undo { retry, .. } => *retry,
                 _ => Retry::never(),
             };
-            match retry.delay(cx.attempt()) {
+            match retry.delay_after(&error, cx.attempt()) {
                 Some(delay) => {
                     Ok(Transition::Replay { at: at.clone(), delay, error: Some(error.to_string()) })
+                }
+                None if matches!(run.step.task, Task::Undo { .. }) => {
+                    run.not_undone(error.to_string(), &state).map_err(Fault::Failed)
                 }
                 None => run.failed(error.to_string(), &state).map_err(Fault::Failed),
             }

@@ -54,6 +54,7 @@ pub(super) struct ActKind<S, D> {
     pub(super) retry: Retry,
     pub(super) limit: Option<Duration>,
     pub(super) undo: Option<ActFn<S, D>>,
+    pub(super) undo_retry: Retry,
     pub(super) gives: Vec<Gives<S>>,
 }
 
@@ -146,6 +147,9 @@ fn name_of<F>() -> String {
     path.rsplit("::").next().unwrap_or(path).to_owned()
 }
 
+/// How often what undoes an act is tried, unless said otherwise: for more than an hour.
+const UNDO_RETRY: Retry = Retry::times(20).backoff(Duration::from_secs(1), Duration::from_secs(300));
+
 /// An async function on the state and the dependencies. It is named after the function.
 #[track_caller]
 pub fn act<S, D, F, Fut>(run: F) -> Act<S, D>
@@ -153,7 +157,14 @@ where
     F: Fn(S, Cx<D>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = ActResult<S>> + Send + 'static,
 {
-    let kind = ActKind { run: boxed(run), retry: Retry::never(), limit: None, undo: None, gives: Vec::new() };
+    let kind = ActKind {
+        run: boxed(run),
+        retry: Retry::never(),
+        limit: None,
+        undo: None,
+        undo_retry: UNDO_RETRY,
+        gives: Vec::new(),
+    };
     Act { name: name_of::<F>(), place: Location::caller(), kind }
 }
 
@@ -171,7 +182,7 @@ impl<S, D> Act<S, D> {
         Self { name: name.into(), ..self }
     }
 
-    /// How often it is tried; once, unless said otherwise.
+    /// How often it is tried; once, unless said otherwise. An error that is [`crate::Final`] is not tried again.
     #[must_use]
     pub fn retry(mut self, retry: Retry) -> Self {
         self.kind.retry = retry;
@@ -185,7 +196,9 @@ impl<S, D> Act<S, D> {
         self
     }
 
-    /// What undoes it, if a later part of its saga fails. That is tried until it succeeds.
+    /// What undoes it, if a later part of its saga fails. That is tried 20 times with backoff, unless
+    /// [`Act::undo_retry`] says otherwise; then the act stays done, the next is undone, and the flow's error names both
+    /// reasons.
     #[must_use]
     pub fn undo<F, Fut>(mut self, undo: F) -> Self
     where
@@ -193,6 +206,13 @@ impl<S, D> Act<S, D> {
         Fut: Future<Output = ActResult<S>> + Send + 'static,
     {
         self.kind.undo = Some(boxed(undo));
+        self
+    }
+
+    /// How often what undoes it is tried. An error that is [`crate::Final`] is not tried again.
+    #[must_use]
+    pub fn undo_retry(mut self, retry: Retry) -> Self {
+        self.kind.undo_retry = retry;
         self
     }
 

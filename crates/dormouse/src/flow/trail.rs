@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::FlowState;
+use super::fan::Left;
 use crate::{Error, Json, Result};
 
 /// The field that holds it. No field of a Rust struct can have this name by itself.
@@ -30,9 +31,9 @@ pub(super) struct Trail {
     /// Why acts are being undone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failed: Option<Failed>,
-    /// How many children of a fan have been spawned in rounds before this one.
+    /// The children of the fan that is under way that are still to be spawned.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) spawned: Option<usize>,
+    pub(super) left: Option<Left>,
 }
 
 /// A failure that a saga answers.
@@ -43,29 +44,43 @@ pub(super) struct Failed {
     pub(super) error: String,
     /// The saga whose acts are being undone.
     pub(super) saga: String,
+    /// The acts that could not be undone, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) not_undone: Vec<(String, String)>,
+}
+
+/// A trail within a state, read and written as the text it is: what is left to be spawned keeps its digits.
+#[derive(Serialize, Deserialize)]
+struct Noted {
+    #[serde(rename = "$flow")]
+    trail: Trail,
+    #[serde(flatten, skip_deserializing)]
+    fields: Map<String, Value>,
 }
 
 /// Reads a state and its trail; a state that nobody has noted anything in has none.
 pub(super) fn read<S: FlowState>(json: &Json) -> Result<(S, Trail), String> {
     let mut fields: Value = serde_json::from_str(json.as_str()).map_err(|error| error.to_string())?;
-    let trail = fields.as_object_mut().and_then(|fields| fields.remove(FIELD));
-    let trail = trail.map(serde_json::from_value).transpose().map_err(|error| error.to_string())?;
+    let trail = match fields.as_object_mut().and_then(|fields| fields.remove(FIELD)) {
+        Some(_) => serde_json::from_str::<Noted>(json.as_str()).map_err(|error| error.to_string())?.trail,
+        None => Trail::default(),
+    };
     let state = serde_json::from_value(fields).map_err(|error| error.to_string())?;
-    Ok((state, trail.unwrap_or_default()))
+    Ok((state, trail))
 }
 
 /// Writes a state and its trail.
 pub(super) fn write<S: FlowState>(state: &S, trail: &Trail) -> Result<Json> {
     let invalid = |source| Error::InvalidJson { what: "state", source };
-    let mut fields = match serde_json::to_value(state).map_err(invalid)? {
+    let fields = match serde_json::to_value(state).map_err(invalid)? {
         Value::Object(fields) => fields,
         Value::Null => Map::new(),
         _ => {
             return Err(Error::InvalidState("a flow's state must be a struct with named fields".to_owned()));
         }
     };
-    if *trail != Trail::default() {
-        fields.insert(FIELD.to_owned(), serde_json::to_value(trail).map_err(invalid)?);
+    if *trail == Trail::default() {
+        return Json::encode("state", &fields);
     }
-    Json::encode("state", &fields)
+    Json::encode("state", &Noted { trail: trail.clone(), fields })
 }

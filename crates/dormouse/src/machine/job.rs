@@ -49,7 +49,8 @@ pub trait Job: Sized + Send + Sync + 'static {
         cx: &Context,
     ) -> impl Future<Output = Result<Self::Output, BoxError>> + Send;
 
-    /// How often it is tried and how long it waits in between: 20 times with backoff, unless said otherwise.
+    /// How often it is tried and how long it waits in between: 20 times with backoff, unless said otherwise. An error that
+    /// is [`crate::Final`] is not tried again.
     fn retry(&self) -> Retry {
         Retry::times(20)
     }

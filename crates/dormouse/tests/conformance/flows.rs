@@ -1,8 +1,10 @@
 //! Flows on every store.
 
 mod ahead;
+mod children;
 #[cfg(unix)]
 mod killed;
 mod parts;
+mod sagas;
 mod shop;
 mod signals;

@@ -48,6 +48,7 @@ mod children;
 mod claims;
 mod declared;
 mod explain;
+mod finals;
 mod flows;
 mod groups;
 mod history;
