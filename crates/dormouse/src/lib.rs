@@ -54,7 +54,7 @@ pub use crate::machine::{
     Accepted, Declaration, DynMachine, Fault, Final, Job, JobMachine, JobState, Machine, Registry, Running,
     StepError, StepResult, Taken,
 };
-pub use crate::outcome::{Children, Outcome, Spawn, Transition};
+pub use crate::outcome::{Children, Outcome, Quorum, Spawn, Transition};
 pub use crate::poke::Hub;
 pub use crate::process::Process;
 pub use crate::retry::Retry;

@@ -51,6 +51,8 @@ impl<M: Machine> Outcome<M> {
                 children,
                 timeout: None,
                 quorum: None,
+                fail_fast: false,
+                on_release: Children::Keep,
                 on_cancel: Children::Cancel,
             })
         })
@@ -85,28 +87,39 @@ impl<M: Machine> Outcome<M> {
         })
     }
 
-    /// Wakes the parent once this many of the children have ended.
+    /// Wakes the parent once this many of the children are `done`, or once so many have failed or were cancelled that
+    /// this can no longer be reached. A unit's quorum counts the same way.
     #[must_use]
-    pub fn quorum(self, ended: u32) -> Self {
-        self.change("quorum", "spawn", |transition| match transition {
-            Transition::Spawn(Spawn { quorum, .. }) => {
-                *quorum = Some(ended);
-                true
-            }
-            _ => false,
+    pub fn quorum(self, done: u32) -> Self {
+        self.change_spawn("quorum", |spawn| spawn.quorum = Some(Quorum::Done(done)))
+    }
+
+    /// Wakes the parent once this many of the children have ended, whether they are `done`, failed or were cancelled.
+    #[must_use]
+    pub fn quorum_of_ends(self, ended: u32) -> Self {
+        self.change_spawn("quorum_of_ends", |spawn| spawn.quorum = Some(Quorum::Ended(ended)))
+    }
+
+    /// Wakes the parent at the first child that fails or is cancelled, and cancels the children that still live.
+    #[must_use]
+    pub fn fail_fast(self) -> Self {
+        self.change_spawn("fail_fast", |spawn| {
+            spawn.fail_fast = true;
+            spawn.on_release = Children::Cancel;
         })
+    }
+
+    /// Says what becomes of the children that still live when a quorum, a failure or the deadline releases the barrier:
+    /// they run on, unless this or [`Outcome::fail_fast`] says otherwise.
+    #[must_use]
+    pub fn on_release(self, children: Children) -> Self {
+        self.change_spawn("on_release", |spawn| spawn.on_release = children)
     }
 
     /// Says what cancelling the parent does to these children while they live.
     #[must_use]
     pub fn on_cancel(self, children: Children) -> Self {
-        self.change("on_cancel", "spawn", |transition| match transition {
-            Transition::Spawn(Spawn { on_cancel, .. }) => {
-                *on_cancel = children;
-                true
-            }
-            _ => false,
-        })
+        self.change_spawn("on_cancel", |spawn| spawn.on_cancel = children)
     }
 
     /// Notes the error that a replay answers; it is shown as the instance's `last_error`.
@@ -133,6 +146,16 @@ impl<M: Machine> Outcome<M> {
         Self::of(encode_at(at).map(transition))
     }
 
+    fn change_spawn(self, option: &str, set: impl FnOnce(&mut Spawn)) -> Self {
+        self.change(option, "spawn", |transition| match transition {
+            Transition::Spawn(spawn) => {
+                set(spawn);
+                true
+            }
+            _ => false,
+        })
+    }
+
     fn change(mut self, option: &str, fits: &str, set: impl FnOnce(&mut Transition) -> bool) -> Self {
         if let Ok(transition) = &mut self.transition
             && !set(transition)
@@ -149,10 +172,10 @@ impl<M> fmt::Debug for Outcome<M> {
     }
 }
 
-/// What cancelling a parent does to its live children.
+/// What becomes of live children when their parent is cancelled, or when the barrier on them is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Children {
-    /// They are cancelled too.
+    /// They are cancelled.
     Cancel,
     /// They run on.
     Keep,
@@ -216,10 +239,54 @@ pub struct Spawn {
     pub children: Vec<NewInstance>,
     /// The barrier's deadline.
     pub timeout: Option<When>,
-    /// How many ends release the barrier; `None` is all.
-    pub quorum: Option<u32>,
+    /// How many ends release the barrier, and which of them count; `None` is all, however they end.
+    pub quorum: Option<Quorum>,
+    /// Whether the first child that fails or is cancelled releases the barrier.
+    pub fail_fast: bool,
+    /// What becomes of those that still live when the barrier is released.
+    pub on_release: Children,
     /// What cancelling the parent does to them.
     pub on_cancel: Children,
+}
+
+/// How many ends of children release a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quorum {
+    /// So many that are `done`; or the failure after which that cannot be reached.
+    Done(u32),
+    /// So many, however they end.
+    Ended(u32),
+}
+
+impl Quorum {
+    /// How many.
+    pub fn count(self) -> u32 {
+        match self {
+            Self::Done(count) | Self::Ended(count) => count,
+        }
+    }
+}
+
+/// What a barrier on children still waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Barrier {
+    /// Ends that count and are still to come.
+    pub(crate) ends: u32,
+    /// Ends other than `done` that it bears, where only `done` counts; one more releases it. `None`: every end counts.
+    pub(crate) spare: Option<u32>,
+}
+
+impl Spawn {
+    /// The barrier on those of the children that were inserted.
+    pub(crate) fn barrier(&self, inserted: u32) -> Barrier {
+        let ends = self.quorum.map_or(inserted, |quorum| quorum.count().min(inserted));
+        let spare = match (self.fail_fast, self.quorum) {
+            (true, _) => Some(0),
+            (false, Some(Quorum::Done(_))) => Some(inserted - ends),
+            (false, Some(Quorum::Ended(_)) | None) => None,
+        };
+        Barrier { ends, spare }
+    }
 }
 
 impl Transition {
@@ -262,7 +329,7 @@ impl Transition {
                     limits.children_max
                 )))
             }
-            Self::Spawn(Spawn { quorum: Some(0), .. }) => {
+            Self::Spawn(Spawn { quorum: Some(Quorum::Done(0) | Quorum::Ended(0)), .. }) => {
                 Err(Error::InvalidOutcome("a quorum of 0 waits for nothing; use `next`".to_owned()))
             }
             Self::Spawn(Spawn { children, .. }) => children.iter().try_for_each(|child| child.check(limits)),

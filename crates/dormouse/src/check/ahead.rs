@@ -90,6 +90,8 @@ pub(crate) fn by_graph(graph: &Graph, step: &str) -> Vec<Foreseen> {
                 children: Vec::new(),
                 timeout: timeout(to),
                 quorum: None,
+                fail_fast: false,
+                on_release: Children::Keep,
                 on_cancel: Children::Cancel,
             }),
             On::Answers => Transition::Dispatch(Dispatch {

@@ -104,7 +104,15 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
         }
         let at = self.here(&state)?;
         let on_cancel = Children::Cancel;
-        Ok(Transition::Spawn(Spawn { at, children, timeout: None, quorum: None, on_cancel }))
+        Ok(Transition::Spawn(Spawn {
+            at,
+            children,
+            timeout: None,
+            quorum: None,
+            fail_fast: false,
+            on_release: Children::Keep,
+            on_cancel,
+        }))
     }
 }
 

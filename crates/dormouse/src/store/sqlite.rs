@@ -6,6 +6,7 @@
 
 mod access;
 mod backlog;
+mod barrier;
 mod changes;
 mod claim;
 mod collect;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dormouse::store::{Claimed, Commit, Filter, Namespaces, Receipt};
-use dormouse::{EventKind, InstanceId, Json, NewInstance, Spawn, Status, Transition, Wake, WorkerId};
+use dormouse::{EventKind, InstanceId, Json, NewInstance, Quorum, Spawn, Status, Transition, Wake, WorkerId};
 
 use crate::kit::*;
 
@@ -23,7 +23,7 @@ suite![
     children_dropped_by_their_key_are_not_waited_for,
     a_spawn_that_inserts_nobody_runs_on_at_once,
     a_childs_signals_for_a_key_that_its_parent_holds_reach_the_parent,
-    a_quorum_wakes_the_parent_once_and_later_ends_change_nothing,
+    a_quorum_of_ends_wakes_the_parent_once_and_later_ends_change_nothing,
     a_quorum_of_more_than_there_are_waits_for_all,
     a_deadline_wakes_the_parent_with_the_children_so_far,
     each_round_has_its_own_barrier_and_its_own_children,
@@ -270,9 +270,9 @@ async fn a_childs_signals_for_a_key_that_its_parent_holds_reach_the_parent(kit: 
     assert_eq!(kit.get(parent).await.inbox, 0);
 }
 
-async fn a_quorum_wakes_the_parent_once_and_later_ends_change_nothing(kit: Kit) {
+async fn a_quorum_of_ends_wakes_the_parent_once_and_later_ends_change_nothing(kit: Kit) {
     let worker = kit.worker("w").await;
-    let quorum = Spawn { quorum: Some(2), ..spawn(vec![child(); 4], "join") };
+    let quorum = Spawn { quorum: Some(Quorum::Ended(2)), ..spawn(vec![child(); 4], "join") };
     let parent = parent_of(&kit, worker, quorum).await;
     end_child(&kit, worker, done()).await;
     assert_eq!(kit.status(parent).await, Status::AwaitingChildren);
@@ -293,7 +293,7 @@ async fn a_quorum_wakes_the_parent_once_and_later_ends_change_nothing(kit: Kit) 
 
 async fn a_quorum_of_more_than_there_are_waits_for_all(kit: Kit) {
     let worker = kit.worker("w").await;
-    let quorum = Spawn { quorum: Some(9), ..spawn(vec![child(), child()], "join") };
+    let quorum = Spawn { quorum: Some(Quorum::Ended(9)), ..spawn(vec![child(), child()], "join") };
     let parent = parent_of(&kit, worker, quorum).await;
     end_child(&kit, worker, done()).await;
     assert_eq!(kit.status(parent).await, Status::AwaitingChildren);
@@ -324,7 +324,7 @@ async fn a_deadline_wakes_the_parent_with_the_children_so_far(kit: Kit) {
 
 async fn each_round_has_its_own_barrier_and_its_own_children(kit: Kit) {
     let worker = kit.worker("w").await;
-    let first = Spawn { quorum: Some(1), ..spawn(vec![child(), child()], "again") };
+    let first = Spawn { quorum: Some(Quorum::Ended(1)), ..spawn(vec![child(), child()], "again") };
     let parent = parent_of(&kit, worker, first).await;
     let first_children = children_of(&kit, parent).await;
     end_child(&kit, worker, done()).await;

@@ -335,8 +335,15 @@ pub fn wait_until(names: &[&str], step: &'static str, timeout: Duration) -> Tran
 }
 
 pub fn spawn(children: Vec<NewInstance>, step: &'static str) -> dormouse::Spawn {
-    let on_cancel = dormouse::Children::Cancel;
-    dormouse::Spawn { at: at(step), children, timeout: None, quorum: None, on_cancel }
+    dormouse::Spawn {
+        at: at(step),
+        children,
+        timeout: None,
+        quorum: None,
+        fail_fast: false,
+        on_release: dormouse::Children::Keep,
+        on_cancel: dormouse::Children::Cancel,
+    }
 }
 
 /// The commit of a claimed row that was handed the signals it awaited.

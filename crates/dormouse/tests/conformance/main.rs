@@ -44,6 +44,7 @@ macro_rules! suite {
 }
 
 mod access;
+mod barriers;
 mod children;
 mod claims;
 mod declared;

@@ -105,7 +105,10 @@ async fn an_outcome_that_cannot_be_stored_goes_to_the_handler(kit: Kit) {
         replay("elsewhere", Duration::ZERO),
         dormouse::Transition::Spawn(spawn(vec![m().key("")], "x")),
         dormouse::Transition::Spawn(spawn(vec![m(); 11], "x")),
-        dormouse::Transition::Spawn(dormouse::Spawn { quorum: Some(0), ..spawn(vec![m()], "x") }),
+        dormouse::Transition::Spawn(dormouse::Spawn {
+            quorum: Some(dormouse::Quorum::Done(0)),
+            ..spawn(vec![m()], "x")
+        }),
     ];
     let count = bad.len();
     let bad = Arc::new(bad);

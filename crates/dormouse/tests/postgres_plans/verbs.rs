@@ -99,7 +99,15 @@ pub fn sleep(duration: Duration) -> Transition {
 
 pub fn spawn(children: Vec<NewInstance>) -> Transition {
     let on_cancel = dormouse::Children::Cancel;
-    let spawn = dormouse::Spawn { at: at("joined"), children, timeout: None, quorum: None, on_cancel };
+    let spawn = dormouse::Spawn {
+        at: at("joined"),
+        children,
+        timeout: None,
+        quorum: None,
+        fail_fast: false,
+        on_release: dormouse::Children::Keep,
+        on_cancel,
+    };
     Transition::Spawn(spawn)
 }
 

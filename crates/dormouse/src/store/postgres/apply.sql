@@ -11,6 +11,7 @@ declare
     v_ended bigint[];
     v_parents bigint[];
     v_rounds integer[];
+    v_done boolean[];
     v_namespaces text[];
     v_lanes text[];
     v_step_namespaces text[];
@@ -95,14 +96,15 @@ begin
             min(wake_at), array_agg(id) filter (where ended),
             array_agg(parent) filter (where ended and not joined and parent is not null),
             array_agg(parent_round) filter (where ended and not joined and parent is not null),
+            array_agg(status = 'done') filter (where ended and not joined and parent is not null),
             array_agg(namespace) filter (where lane is not null and (blocked or was_open)),
             array_agg(lane) filter (where lane is not null and (blocked or was_open))
-        into v_queues, v_wake_at, v_ended, v_parents, v_rounds, v_step_namespaces, v_step_lanes
+        into v_queues, v_wake_at, v_ended, v_parents, v_rounds, v_done, v_step_namespaces, v_step_lanes
         from saved;
         v_effects := dormouse.merge(v_effects, row(v_queues, v_wake_at, v_ended, null)::dormouse.effects);
         v_namespaces := v_namespaces || v_step_namespaces;
         v_lanes := v_lanes || v_step_lanes;
-        v_changes := case when v_parents is not null then dormouse.join(v_parents, v_rounds, p_now) end;
+        v_changes := case when v_parents is not null then dormouse.join(v_parents, v_rounds, v_done, p_now) end;
     end loop;
     if v_lanes is not null then
         v_effects.queues := v_effects.queues || dormouse.settle_lanes(v_namespaces, v_lanes);
@@ -111,30 +113,43 @@ begin
 end
 $$;
 
--- Takes ended children off their parents' barriers, once per parent however many ended together. The changes
--- it returns wake those whose barrier is down.
-create or replace function dormouse.join(p_parents bigint[], p_rounds integer[], p_now timestamptz)
+-- Takes ended children off their parents' barriers, once per parent however many ended together. Every end counts, or,
+-- where the barrier has something to spare, only one that is done, and any other takes from that. The changes it
+-- returns wake those whose barrier is released; one that lets go of the rest is woken by the clock, which does that first.
+create or replace function dormouse.join(p_parents bigint[], p_rounds integer[], p_done boolean[], p_now timestamptz)
 returns dormouse.change[] language plpgsql as $$
 declare
     v_changes dormouse.change[];
 begin
     perform from dormouse.instances where id = any (p_parents) order by id for no key update;
-    with ends as (
-        select parent, round, count(*)::integer as ended
-        from unnest(p_parents, p_rounds) child (parent, round) group by parent, round
-    ), parents as (
-        select i.*, ends.ended from ends join dormouse.instances i on i.id = ends.parent
-        where i.round = ends.round and i.status = 'awaiting_children'
+    with ends as materialized (
+        select parent, round, count(*)::integer as ended, count(*) filter (where not done)::integer as undone
+        from unnest(p_parents, p_rounds, p_done) child (parent, round, done) group by parent, round
+    ), parents as materialized (
+        select i.*, b.spare, coalesce(b.cancels_rest, false) as cancels_rest, ends.undone,
+            i.barrier - case when b.spare is null then ends.ended else ends.ended - ends.undone end as to_come
+        from ends join dormouse.instances i on i.id = ends.parent
+        left join dormouse.barriers b on b.instance = i.id and b.round = i.round
+        where i.round = ends.round and i.status = 'awaiting_children' and i.barrier > 0
     ), lowered as (
-        update dormouse.instances i set barrier = i.barrier - p.ended
-        from parents p where i.id = p.id and p.barrier > p.ended
+        update dormouse.instances i set barrier = p.to_come
+        from parents p where i.id = p.id and p.to_come > 0 and coalesce(p.spare >= p.undone, true)
+    ), spared as (
+        update dormouse.barriers b set spare = p.spare - p.undone
+        from parents p where b.instance = p.id and b.round = p.round and p.spare >= p.undone and p.undone > 0
     )
-    select array_agg(row(
-        p.id, 'runnable', p.version, p.step, null, p.attempt, p_now, null, null, 'children', p.awaits, p.inbox,
-        0, p.round, p.paused, p.last_error, null,
-        'children.joined', json_build_object('round', p.round), null, null
-    )::dormouse.change)
-    into v_changes from parents p where p.barrier <= p.ended;
+    select array_agg(case
+        when p.cancels_rest then row(
+            p.id, p.status, p.version, p.step, null, p.attempt, p.runnable_at, null, p_now, p.wake, p.awaits, p.inbox,
+            0, p.round, p.paused, p.last_error, null, null, null, null, null
+        )::dormouse.change
+        else row(
+            p.id, 'runnable', p.version, p.step, null, p.attempt, p_now, null, null, 'children', p.awaits, p.inbox,
+            0, p.round, p.paused, p.last_error, null,
+            'children.joined', json_build_object('round', p.round), null, null
+        )::dormouse.change
+    end)
+    into v_changes from parents p where p.to_come <= 0 or p.spare < p.undone;
     return v_changes;
 end
 $$;

@@ -23,6 +23,7 @@ begin
     );
     delete from dormouse.interactions n using dormouse.units u where u.instance = any (v_ids) and n.unit = u.id;
     delete from dormouse.units where instance = any (v_ids);
+    delete from dormouse.barriers where instance = any (v_ids);
     delete from dormouse.history where instance = any (v_ids);
     delete from dormouse.signals where instance = any (v_ids);
     with gone as (

@@ -16,7 +16,7 @@ use super::units::Unit;
 use crate::clock::micros;
 use crate::limits::storable;
 use crate::store::{Commit, Effects, Hold, Receipt, Written};
-use crate::{Children, InstanceId, Result, Transition, WorkerId};
+use crate::{Children, InstanceId, Quorum, Result, Transition, WorkerId};
 
 const NEXT: &str = "select v.held, v.at from dormouse.commit_next($1, $2, $3, $4, $5, $6) v";
 const DONE: &str = "select v.done, v.at from dormouse.commit_done($1, $2, $3, $4) v";
@@ -297,6 +297,9 @@ pub(super) struct Outcome<'a> {
     output: Option<&'a str>,
     children: Option<Vec<Arrival<'a>>>,
     quorum: Option<u32>,
+    counts_done: bool,
+    fail_fast: bool,
+    cancels_rest: bool,
     cascade: Option<bool>,
     again: bool,
     unit: Option<Unit<'a>>,
@@ -339,7 +342,10 @@ impl<'a> Outcome<'a> {
                 moment(spawn.timeout);
                 let children: Vec<_> = spawn.children.iter().enumerate().map(Arrival::new).collect();
                 outcome.children = if children.is_empty() { None } else { Some(children) };
-                outcome.quorum = spawn.quorum;
+                outcome.quorum = spawn.quorum.map(|quorum| quorum.count().min(spawn.children.len() as u32));
+                outcome.counts_done = matches!(spawn.quorum, Some(Quorum::Done(_)));
+                outcome.fail_fast = spawn.fail_fast;
+                outcome.cancels_rest = spawn.on_release == Children::Cancel;
                 outcome.cascade = Some(spawn.on_cancel == Children::Cancel);
                 "spawn"
             }

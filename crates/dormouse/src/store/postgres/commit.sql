@@ -73,7 +73,10 @@ begin
         select o.*, i.status as was, i.version as old_version, i.step as old_step, i.attempt, i.runnable_at,
             i.wake, i.awaits, i.inbox, i.barrier, i.round, i.paused, i.lane,
             dormouse.moment(o.at_us, o.in_us, commit.at) as moment,
-            spawned.inserted, least(coalesce(o.quorum, 2147483647), spawned.inserted) as ends,
+            spawned.inserted, least(coalesce(o.quorum, 2147483647), spawned.inserted) as ends, case
+                when o.fail_fast then 0
+                when o.counts_done then spawned.inserted - least(o.quorum, spawned.inserted)
+            end as spare,
             unseen.id as seen, unseen.data as seen_data,
             consumed.data as consumed, v_opened.ids[o.ord] as unit_id, v_opened.counts[o.ord] as asked,
             v_opened.to_come[o.ord] as to_come, v_opened.first_late[o.ord] as first_late
@@ -163,7 +166,7 @@ begin
                     'attempt', t.attempt + 1, 'delay_ms', t.in_us / 1000, 'error', t.error)
                 when 'await' then json_build_object('names', t.names, 'until', dormouse.told(t.moment))
                 when 'spawn' then dormouse.spawn_data(t.round + 1, t.inserted,
-                    coalesce(json_array_length(t.children), 0) - t.inserted, t.ends, t.moment, t.consumed)
+                    coalesce(json_array_length(t.children), 0) - t.inserted, t.ends, t.spare, t.moment, t.consumed)
                 when 'dispatch' then dormouse.opened_data(t.unit_id, t.unit, t.asked, t.moment, t.consumed)
                 when 'fail' then json_build_object('error', t.error)
             end,
@@ -175,6 +178,7 @@ begin
     if v_changes is not null then
         perform dormouse.consume(v_batch, v_owned);
         effects := dormouse.merge(effects, dormouse.apply(v_changes, at));
+        perform dormouse.raise_barriers(v_batch, v_owned, v_parents, v_inserted);
         if v_opened.ids is not null then
             perform dormouse.let_go_unparked(v_opened.ids, at);
         end if;
@@ -226,16 +230,38 @@ language sql stable as $$
 $$;
 
 create or replace function dormouse.spawn_data(
-    p_round integer, p_inserted integer, p_dropped integer, p_barrier integer, p_until timestamptz,
-    p_consumed json
+    p_round integer, p_inserted integer, p_dropped integer, p_barrier integer, p_spare integer,
+    p_until timestamptz, p_consumed json
 ) returns json language sql stable as $$
-    select case
-        when p_consumed is null then json_build_object('round', p_round, 'inserted', p_inserted,
-            'dropped', p_dropped, 'barrier', p_barrier, 'until', dormouse.told(p_until))
-        else json_build_object('round', p_round, 'inserted', p_inserted,
-            'dropped', p_dropped, 'barrier', p_barrier, 'until', dormouse.told(p_until),
-            'consumed', p_consumed)
-    end
+    select json_object_agg(name, value order by place) from (values
+        (1, 'round', to_json(p_round)), (2, 'inserted', to_json(p_inserted)), (3, 'dropped', to_json(p_dropped)),
+        (4, 'barrier', to_json(p_barrier)), (5, 'until', coalesce(to_json(dormouse.told(p_until)), 'null')),
+        (6, 'spare', to_json(p_spare)), (7, 'consumed', p_consumed)
+    ) told (place, name, value) where value is not null
+$$;
+
+-- Notes what is special about the barriers that a batch raised.
+create or replace function dormouse.raise_barriers(
+    p_batch dormouse.outcome[], p_owned boolean[], p_parents bigint[], p_inserted integer[]
+) returns void language plpgsql as $$
+declare
+    o dormouse.outcome;
+    v_inserted integer;
+begin
+    for o in
+        select b.* from unnest(p_batch) b
+        where b.kind = 'spawn' and p_owned[b.ord] and (b.counts_done or b.fail_fast or b.cancels_rest)
+    loop
+        v_inserted := coalesce(p_inserted[array_position(p_parents, o.id)], 0);
+        delete from dormouse.barriers where instance = o.id;
+        insert into dormouse.barriers (instance, round, spare, cancels_rest)
+        select i.id, i.round, case
+                when o.fail_fast then 0
+                when o.counts_done then v_inserted - least(o.quorum, v_inserted)
+            end, o.cancels_rest
+        from dormouse.instances i where i.id = o.id;
+    end loop;
+end
 $$;
 
 -- What became of a commit whose answer was lost: its receipt, or `cancel` if it did not happen.

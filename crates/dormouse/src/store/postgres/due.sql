@@ -9,6 +9,9 @@ declare
     v_locked bigint[];
     v_changes dormouse.change[];
     v_units bigint[];
+    v_parent record;
+    v_rest record;
+    v_held bigint[] := '{}';
 begin
     perform set_config('synchronous_commit', 'off', true);
     at := dormouse.now();
@@ -18,23 +21,48 @@ begin
     woken := 0;
     if cardinality(v_ids) > 0 then
         v_locked := coalesce(dormouse.lock(v_ids, '{}', false), v_ids);
+        -- Before they wake, some parents let go of the children that they leave behind.
+        for v_parent in
+            select i.id, i.round from unnest(v_locked) locked (id) join dormouse.instances i on i.id = locked.id
+            join dormouse.barriers b on b.instance = i.id and b.round = i.round
+            where i.status = 'awaiting_children' and b.cancels_rest order by i.id
+        loop
+            -- Another of them may have let go of this one.
+            continue when exists (
+                select from dormouse.instances i where i.id = v_parent.id and i.status <> 'awaiting_children'
+            );
+            select r.remains, r.effects into v_rest
+            from dormouse.cancel_rest(v_parent.id, v_parent.round, due.at) r;
+            effects := dormouse.merge(effects, v_rest.effects);
+            if v_rest.remains then
+                v_held := v_held || v_parent.id;
+            end if;
+        end loop;
         select array_agg(row(
                 i.id, 'runnable', i.version, i.step, null, i.attempt, due.at, null, null,
                 -- A backoff's end is no news: the retried step sees why it woke in the first place.
-                case when i.status = 'scheduled' then coalesce(i.wake, 'clock') else 'timeout' end,
+                case
+                    when i.status = 'scheduled' then coalesce(i.wake, 'clock')
+                    when i.status = 'awaiting_children' and i.barrier = 0 then 'children'
+                    else 'timeout'
+                end,
                 i.awaits, i.inbox, i.barrier, i.round, i.paused, i.last_error, null,
                 case i.status
                     when 'awaiting_signal' then 'signal.timeout'
-                    when 'awaiting_children' then 'children.timeout'
+                    when 'awaiting_children' then
+                        case when i.barrier = 0 then 'children.joined' else 'children.timeout' end
                     else 'timer.fired'
-                end, null, null, null
+                end,
+                case when i.status = 'awaiting_children' and i.barrier = 0 then
+                    json_build_object('round', i.round)
+                end, null, null
             )::dormouse.change) filter (where i.status <> 'awaiting_completion'), count(*),
             array_agg(i.id order by i.id) filter (where i.status = 'awaiting_completion')
         into v_changes, woken, v_units
         from unnest(v_locked) locked (id) join dormouse.instances i on i.id = locked.id
-        where i.wake_at <= due.at;
+        where i.wake_at <= due.at and i.id <> all (v_held);
         if v_changes is not null then
-            effects := dormouse.apply(v_changes, due.at);
+            effects := dormouse.merge(effects, dormouse.apply(v_changes, due.at));
         end if;
         if v_units is not null then
             effects := dormouse.merge(effects, dormouse.fire_units(v_units, due.at));

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Connection, Row};
 use crate::{Error, Result};
 
 /// One file for each schema version, in order.
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_init.sql"),
     include_str!("migrations/0002_access.sql"),
     include_str!("migrations/0003_counts.sql"),
@@ -14,9 +14,10 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("migrations/0005_versions.sql"),
     include_str!("migrations/0006_declared.sql"),
     include_str!("migrations/0007_deadlines.sql"),
+    include_str!("migrations/0008_barriers.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
-const FUNCTIONS: [&str; 24] = [
+const FUNCTIONS: &[&str] = &[
     include_str!("time.sql"),
     include_str!("effects.sql"),
     include_str!("feed.sql"),
@@ -34,6 +35,7 @@ const FUNCTIONS: [&str; 24] = [
     include_str!("commit_done.sql"),
     include_str!("commit.sql"),
     include_str!("operate.sql"),
+    include_str!("rest.sql"),
     include_str!("due.sql"),
     include_str!("reap.sql"),
     include_str!("collect.sql"),

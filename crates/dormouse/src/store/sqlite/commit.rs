@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
+use super::barrier;
 use super::deliver::{SignalData, wake_by_signal};
 use super::insert::{Parentage, insert};
 use super::query::inbox;
@@ -11,6 +12,7 @@ use super::tx::Tx;
 use super::units::park_on_unit;
 use crate::clock::micros;
 use crate::limits::storable;
+use crate::outcome::Barrier;
 use crate::store::{Commit, Hold, Receipt};
 use crate::{
     At, Delivered, EventKind, InboxSignal, Inserted, Json, NewSignal, Result, SignalId, Spawn, Status,
@@ -206,15 +208,19 @@ fn park_on_children(tx: &mut Tx<'_>, row: &mut Row, received: &[SignalId], spawn
             Inserted::Taken { .. } => {}
         }
     }
-    let barrier = spawn.quorum.unwrap_or(inserted).min(inserted);
+    let Barrier { ends, spare } = spawn.barrier(inserted);
     let until = spawn.timeout.map(|timeout| timeout.moment(tx.now()));
-    let data = serde_json::json!({
+    let mut data = serde_json::json!({
         "round": row.round, "inserted": inserted, "dropped": spawn.children.len() - inserted as usize,
-        "barrier": barrier, "until": until.map(|at| at.to_string()),
+        "barrier": ends, "until": until.map(|at| at.to_string()),
     });
+    if let Some(spare) = spare {
+        data["spare"] = spare.into();
+    }
     tx.record(row, EventKind::ChildrenSpawned, Some(with_consumed(data.to_string(), consumed)))?;
-    row.barrier = Some(barrier);
-    if barrier == 0 {
+    row.barrier = Some(ends);
+    barrier::raise(tx, row, spare, spawn.on_release)?;
+    if ends == 0 {
         row.wake(Wake::Children, tx.now_us());
     } else {
         row.park(Status::AwaitingChildren, until);

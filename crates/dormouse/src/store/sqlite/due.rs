@@ -2,6 +2,8 @@
 
 use rusqlite::OptionalExtension;
 
+use super::barrier;
+use super::row::Row;
 use super::tx::{Tx, timestamp};
 use super::units;
 use crate::store::Due;
@@ -14,25 +16,44 @@ pub(super) fn due(tx: &mut Tx<'_>, rows_max: usize) -> Result<Due> {
         .collect::<rusqlite::Result<_>>()?;
     // They wake together: of those whose wake takes the same key, the oldest gets it.
     ids.sort_unstable();
+    // Before any wakes, parents let go of the children that they leave behind; who has more of them waits.
+    let mut held = Vec::new();
     for id in &ids {
-        fire(tx, InstanceId(*id))?;
+        if !barrier::let_go_of_rest(tx, InstanceId(*id))? {
+            held.push(*id);
+        }
+    }
+    let (mut woken, mut parked_on_units) = (0, Vec::new());
+    for id in ids.iter().filter(|id| !held.contains(id)) {
+        let row = tx.load(InstanceId(*id))?.expect("a due row is there");
+        match row.status {
+            // Another has let go of it a moment ago.
+            status if status.is_terminal() => continue,
+            Status::AwaitingCompletion => parked_on_units.push(row),
+            _ => fire(tx, row)?,
+        }
+        woken += 1;
+    }
+    if !parked_on_units.is_empty() {
+        // A lane goes to the others first, as on PostgreSQL, where units are fired by themselves.
+        tx.settle_lanes()?;
+        parked_on_units.iter_mut().try_for_each(|row| units::fire(tx, row))?;
     }
     let next: Option<i64> =
         tx.sql(include_str!("due_next.sql"))?.query_row([], |row| row.get(0)).optional()?.flatten();
-    Ok(Due { woken: ids.len(), next: next.map(timestamp) })
+    Ok(Due { woken, next: next.map(timestamp) })
 }
 
-fn fire(tx: &mut Tx<'_>, id: InstanceId) -> Result<()> {
-    let mut row = tx.load(id)?.expect("a due row is there");
-    if row.status == Status::AwaitingCompletion {
-        return units::fire(tx, &mut row);
+fn fire(tx: &mut Tx<'_>, mut row: Row) -> Result<()> {
+    if row.status == Status::AwaitingChildren && row.barrier == Some(0) {
+        return barrier::wake(tx, &mut row);
     }
     let (why, kind) = match row.status {
         Status::AwaitingSignal => (Wake::Timeout, EventKind::SignalTimeout),
         Status::AwaitingChildren => (Wake::Timeout, EventKind::ChildrenTimeout),
         // A backoff's end is no news: the retried step sees why it woke in the first place.
         Status::Scheduled => (row.wake.unwrap_or(Wake::Clock), EventKind::TimerFired),
-        other => panic!("instance {id} is {other} and yet has a wake_at"),
+        other => panic!("instance {} is {other} and yet has a wake_at", row.id),
     };
     row.wake(why, tx.now_us());
     tx.record(&mut row, kind, None)?;

@@ -1,3 +1,3 @@
 -- Takes one ended child off its parent's barrier, if the parent still waits for that round.
 update instances set barrier = barrier - 1
-where id = ?1 and round = ?2 and status = 'awaiting_children'
+where id = ?1 and round = ?2 and status = 'awaiting_children' and barrier > 0

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// "dorm", in a database header, says that the file is ours.
 const APPLICATION_ID: i64 = 0x646f_726d;
 /// One file for each schema version, in order.
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_init.sql"),
     include_str!("migrations/0002_access.sql"),
     include_str!("migrations/0003_counts.sql"),
@@ -19,6 +19,7 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("migrations/0005_versions.sql"),
     include_str!("migrations/0006_declared.sql"),
     include_str!("migrations/0007_deadlines.sql"),
+    include_str!("migrations/0008_barriers.sql"),
 ];
 /// How long a statement waits for another process before it is [`Error::Busy`].
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

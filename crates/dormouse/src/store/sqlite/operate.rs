@@ -51,7 +51,7 @@ fn live_children(tx: &Tx<'_>, parent: InstanceId) -> Result<Vec<InstanceId>> {
     Ok(ids.collect::<rusqlite::Result<_>>()?)
 }
 
-fn request_cancel(tx: &mut Tx<'_>, id: InstanceId) -> Result<()> {
+pub(super) fn request_cancel(tx: &mut Tx<'_>, id: InstanceId) -> Result<()> {
     tx.sql("update instances set cancel_requested = 1 where id = ?1")?.execute([id.0])?;
     tx.effects.cancel.push(id);
     Ok(())

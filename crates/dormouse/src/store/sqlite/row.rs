@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row as SqlRow, params};
 
+use super::barrier;
 use super::counts::Place;
 use super::tx::{Tx, resolve, timestamp};
 use super::units;
@@ -206,26 +207,9 @@ impl Tx<'_> {
         self.record(row, kind, data)?;
         self.save(row)?;
         match row.parent {
-            Some((parent, round)) if joins => self.join(parent, round),
+            Some((parent, round)) if joins => barrier::join(self, parent, round, status),
             _ => Ok(()),
         }
-    }
-
-    /// Takes one ended child off a barrier; the last one wakes the parent.
-    fn join(&mut self, parent: InstanceId, round: u32) -> Result<()> {
-        if self.sql(include_str!("join.sql"))?.execute((parent.0, round))? == 0 {
-            return Ok(());
-        }
-        let mut barrier = self.sql("select barrier from instances where id = ?1")?;
-        let barrier: i64 = barrier.query_row([parent.0], |row| row.get(0))?;
-        assert!(barrier >= 0, "the barrier of {parent} fell below zero");
-        if barrier > 0 {
-            return Ok(());
-        }
-        let mut row = self.load(parent)?.expect("its barrier was just updated");
-        row.wake(Wake::Children, self.now_us());
-        self.record(&mut row, EventKind::ChildrenJoined, Some(format!(r#"{{"round":{round}}}"#)))?;
-        self.save(&mut row)
     }
 
     /// Another instance that holds the key this row would hold if it were saved.
@@ -260,7 +244,9 @@ impl Tx<'_> {
         row.ended_at = Some(self.now());
         self.record(row, EventKind::Failed, Some(serde_json::json!({ "error": error }).to_string()))?;
         match row.parent {
-            Some((parent, round)) if !std::mem::replace(&mut row.joined, true) => self.join(parent, round),
+            Some((parent, round)) if !std::mem::replace(&mut row.joined, true) => {
+                barrier::join(self, parent, round, Status::Failed)
+            }
             _ => Ok(()),
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use dormouse::jiff::Timestamp;
 use dormouse::store::{Hold, SendOutcome, Tried};
 use dormouse::{
-    Ask, At, Children, Dispatch, History, Json, KeyScope, NewInstance, NewSignal, OnFailure, Shape, Spawn,
-    Status, Transition, When,
+    Ask, At, Children, Dispatch, History, Json, KeyScope, NewInstance, NewSignal, OnFailure, Quorum, Shape,
+    Spawn, Status, Transition, When,
 };
 use fastrand::Rng;
 use serde_json::json;
@@ -147,9 +147,16 @@ impl Random {
             at: self.at(),
             children: (0..children).map(|_| self.instance().instance).collect(),
             timeout: self.perhaps(2, Self::when),
-            quorum: self.perhaps(3, |random| random.0.u32(1..=3)),
+            quorum: self.perhaps(3, |random| random.quorum()),
+            fail_fast: self.0.u32(..4) == 0,
+            on_release: self.of(&[Children::Cancel, Children::Keep]),
             on_cancel: self.of(&[Children::Cancel, Children::Keep]),
         }
+    }
+
+    fn quorum(&mut self) -> Quorum {
+        let count = self.of(&[1, 2, 3, u32::MAX]);
+        self.of(&[Quorum::Done(count), Quorum::Ended(count)])
     }
 
     fn dispatch(&mut self) -> Dispatch {
