@@ -2,17 +2,22 @@
 
 use rusqlite::{Connection, Params, StatementStatus, named_params};
 
-const SCHEMA: [&str; 5] = [
+const SCHEMA: &[&str] = &[
     include_str!("../src/store/sqlite/migrations/0001_init.sql"),
     include_str!("../src/store/sqlite/migrations/0002_access.sql"),
     include_str!("../src/store/sqlite/migrations/0003_counts.sql"),
     include_str!("../src/store/sqlite/migrations/0004_units.sql"),
     include_str!("../src/store/sqlite/migrations/0005_versions.sql"),
+    include_str!("../src/store/sqlite/migrations/0006_declared.sql"),
+    include_str!("../src/store/sqlite/migrations/0007_deadlines.sql"),
+    include_str!("../src/store/sqlite/migrations/0008_barriers.sql"),
+    include_str!("../src/store/sqlite/migrations/0009_line.sql"),
 ];
 const BACKLOG_AWAITING: &str = include_str!("../src/store/sqlite/backlog_awaiting.sql");
 const BACKLOG_NAMES: &str = include_str!("../src/store/sqlite/backlog_names.sql");
 const BACKLOG_OLDEST: &str = include_str!("../src/store/sqlite/backlog_oldest.sql");
 const CLAIM: &str = include_str!("../src/store/sqlite/claim.sql");
+const CLAIM_LINE: &str = include_str!("../src/store/sqlite/claim_line.sql");
 const CLAIM_NAMESPACE: &str = include_str!("../src/store/sqlite/claim_namespace.sql");
 const CLAIM_TAKE: &str = include_str!("../src/store/sqlite/claim_take.sql");
 const CLAIM_CHILDREN: &str = include_str!("../src/store/sqlite/claim_children.sql");
@@ -53,6 +58,7 @@ fn every_hot_statement_uses_its_index_and_neither_scans_nor_sorts() {
         (BACKLOG_NAMES, "instances_awaiting"),
         (BACKLOG_OLDEST, "instances_claim"),
         (CLAIM, "instances_claim"),
+        (CLAIM_LINE, "instances_line"),
         (CLAIM_NAMESPACE, "instances_claim"),
         (CLAIM_CHILDREN, "instances_parent"),
         (COLLECT, "instances_ended"),

@@ -57,6 +57,7 @@ mod input;
 mod keys;
 mod lanes;
 mod operate;
+mod order;
 mod signals;
 mod steps;
 mod time;

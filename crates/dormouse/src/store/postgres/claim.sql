@@ -11,6 +11,8 @@ create or replace function dormouse.claim(
 #variable_conflict use_column
 declare
     v_now constant timestamptz := dormouse.now();
+    v_lines dormouse.lines;
+    v_shares integer[];
     v_ids bigint[];
     v_id bigint;
     v_holder bigint;
@@ -26,30 +28,36 @@ begin
     end if;
     -- Losing a claim to a power loss means it had not happened yet: no wait for the disk.
     perform set_config('synchronous_commit', 'off', true);
-    -- How many rows each backlog has among the first ones of all, and then that many of each: whatever another
-    -- worker is taking is passed over, and not a row more is locked than will be taken.
-    with backlogs as (
-        select * from dormouse.backlogs(p_queue, p_namespaces, p_machines, p_versions)
-    ), first as (
-        select b.place from backlogs b cross join lateral (
+    v_lines := dormouse.lines(p_queue, p_namespaces, p_machines, p_versions);
+    if coalesce(cardinality(v_lines.machines), 0) = 0 then
+        return;
+    end if;
+    -- How many rows each line has among the first ones of all, and then that many of each: whatever another worker is
+    -- taking is passed over, and not a row more is locked than will be taken.
+    v_shares := case when cardinality(v_lines.machines) = 1 then array[p_rows_max]
+        else dormouse.shares(p_queue, v_lines, p_rows_max) end;
+    if v_lines.namespaces is null then
+        select array_agg(i.id order by i.priority, i.runnable_at, i.id) into v_ids
+        from unnest(v_lines.machines, v_lines.versions, v_shares) l (machine, version, rows) cross join lateral (
             select i.priority, i.runnable_at, i.id from dormouse.instances i
             where i.status = 'runnable' and not i.blocked and not i.paused
-                and i.queue = p_queue and i.machine = b.machine and i.version = b.version
-                and i.namespace = b.namespace
-            order by i.priority, i.runnable_at, i.id limit p_rows_max
-        ) i order by i.priority, i.runnable_at, i.id limit p_rows_max
-    ), shares as (
-        select place, count(*)::integer as rows from first group by place
-    )
-    select array_agg(i.id order by i.priority, i.runnable_at, i.id) into v_ids
-    from shares s join backlogs b using (place) cross join lateral (
-        select i.priority, i.runnable_at, i.id from dormouse.instances i
-        where i.status = 'runnable' and not i.blocked and not i.paused
-            and i.queue = p_queue and i.machine = b.machine and i.version = b.version
-            and i.namespace = b.namespace
-        order by i.priority, i.runnable_at, i.id limit s.rows
-        for no key update skip locked
-    ) i;
+                and i.queue = p_queue and i.machine = l.machine and i.version = l.version
+            order by i.priority, i.runnable_at, i.id limit l.rows
+            for no key update skip locked
+        ) i where l.rows > 0;
+    else
+        select array_agg(i.id order by i.priority, i.runnable_at, i.id) into v_ids
+        from unnest(v_lines.machines, v_lines.versions, v_lines.namespaces, v_shares)
+            l (machine, version, namespace, rows)
+        cross join lateral (
+            select i.priority, i.runnable_at, i.id from dormouse.instances i
+            where i.status = 'runnable' and not i.blocked and not i.paused
+                and i.queue = p_queue and i.machine = l.machine and i.version = l.version
+                and i.namespace = l.namespace
+            order by i.priority, i.runnable_at, i.id limit l.rows
+            for no key update skip locked
+        ) i where l.rows > 0;
+    end if;
     -- A list of statuses may make a key taken or free by the claim itself: these rows are taken one after the
     -- other, as if each were claimed alone.
     for v_id in
@@ -99,15 +107,19 @@ begin
 end
 $$;
 
--- The backlogs a worker may claim from: one for each machine and version, in each namespace that it serves.
--- Where it serves all, the namespaces are found by hops in instances_claim.
-create or replace function dormouse.backlogs(
+-- The lines a worker may claim from. One that serves all namespaces has a line for each machine and version, by
+-- instances_line. Otherwise, and while a queue of that name is paused in some namespace, each namespace with rows has
+-- its own, by instances_claim, so that the paused ones are left out.
+create or replace function dormouse.lines(
     p_queue text, p_namespaces text[], p_machines text[], p_versions integer[]
-) returns table (place bigint, namespace text, machine text, version integer)
-language plpgsql stable as $$
+) returns dormouse.lines language plpgsql stable as $$
 #variable_conflict use_column
+declare
+    v_lines dormouse.lines;
 begin
-    return query
+    if p_namespaces is null and not exists (select from dormouse.paused_queues q where q.queue = p_queue) then
+        return row(p_machines, p_versions, null)::dormouse.lines;
+    end if;
     with recursive runs as (
         select * from unnest(p_machines, p_versions) run (machine, version)
     ), hops (machine, version, namespace) as (
@@ -131,10 +143,64 @@ begin
         select n.namespace, r.machine, r.version
         from (select distinct namespace from unnest(p_namespaces) n (namespace)) n cross join runs r
     )
-    select row_number() over (), s.namespace, s.machine, s.version from served s
+    select array_agg(s.machine), array_agg(s.version), array_agg(s.namespace) into v_lines from served s
     where not exists (
         select from dormouse.paused_queues q where q.namespace = s.namespace and q.queue = p_queue
     );
+    return v_lines;
+end
+$$;
+
+-- How many rows each line has among the first ones of all. A line is asked for its share of them, and for more only
+-- while everything it gave is among the first: what is read does not grow with the lines times the rows wanted.
+create or replace function dormouse.shares(p_queue text, p_lines dormouse.lines, p_rows_max integer)
+returns integer[] language plpgsql stable as $$
+declare
+    v_lines constant integer := cardinality(p_lines.machines);
+    v_asked integer[] := array_fill((p_rows_max + v_lines - 1) / v_lines, array[v_lines]);
+    v_more integer[];
+    v_shares integer[];
+begin
+    loop
+        with first as (
+            select l.place from unnest(p_lines.machines, p_lines.versions, v_asked) with ordinality
+                l (machine, version, rows, place)
+            cross join lateral (
+                select i.priority, i.runnable_at, i.id from dormouse.instances i
+                where p_lines.namespaces is null
+                    and i.status = 'runnable' and not i.blocked and not i.paused
+                    and i.queue = p_queue and i.machine = l.machine and i.version = l.version
+                order by i.priority, i.runnable_at, i.id limit l.rows
+            ) i
+            where p_lines.namespaces is null
+            order by i.priority, i.runnable_at, i.id limit p_rows_max
+        ), first_by_namespace as (
+            select l.place from unnest(p_lines.machines, p_lines.versions, p_lines.namespaces, v_asked)
+                with ordinality l (machine, version, namespace, rows, place)
+            cross join lateral (
+                select i.priority, i.runnable_at, i.id from dormouse.instances i
+                where i.status = 'runnable' and not i.blocked and not i.paused
+                    and i.queue = p_queue and i.machine = l.machine and i.version = l.version
+                    and i.namespace = l.namespace
+                order by i.priority, i.runnable_at, i.id limit l.rows
+            ) i
+            order by i.priority, i.runnable_at, i.id limit p_rows_max
+        )
+        select array_agg(rows order by place) into v_shares from (
+            select place, sum(one)::integer as rows from (
+                select place, 1 from first
+                union all
+                select place, 1 from first_by_namespace
+                union all
+                select place, 0 from generate_series(1, v_lines) place
+            ) counted (place, one) group by place
+        ) shares;
+        select array_agg(case when gave = asked then least(asked * 4, p_rows_max) else asked end order by place)
+        into v_more from unnest(v_shares, v_asked) with ordinality shares (gave, asked, place);
+        exit when v_more is not distinct from v_asked;
+        v_asked := v_more;
+    end loop;
+    return v_shares;
 end
 $$;
 

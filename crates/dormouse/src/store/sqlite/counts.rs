@@ -4,12 +4,15 @@
 //! the group's own transaction. What executes is not counted here: it is few, has an index, and a run-ahead commit
 //! moves it from step to step.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
 use rusqlite::Connection;
 
 use crate::{Result, Status};
 
 /// Where an instance is.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place<'a> {
     pub(super) namespace: &'a str,
     pub(super) queue: &'a str,
@@ -19,9 +22,14 @@ pub(super) struct Place<'a> {
     pub(super) status: Status,
 }
 
-/// What was gained and lost. The places of one group are few, so they are found by looking at each.
+/// What was gained and lost.
 #[derive(Clone, Default)]
-pub(super) struct Counts(Vec<Moved>);
+pub(super) struct Counts {
+    moved: Vec<Moved>,
+    /// Where a place is among those, by its hash: with many tenants, a group has many places.
+    found: HashMap<u64, usize>,
+    hasher: RandomState,
+}
 
 #[derive(Clone)]
 struct Moved {
@@ -46,27 +54,29 @@ impl Counts {
         if place.status == Status::Executing {
             return;
         }
-        match self.0.iter_mut().find(|moved| moved.place() == place) {
-            Some(moved) => moved.by += by,
-            None => {
+        let found = self.found.entry(self.hasher.hash_one(place)).or_insert(self.moved.len());
+        match self.moved.get_mut(*found) {
+            Some(moved) if moved.place() == place => moved.by += by,
+            // Two places of one hash are so rare that the second may be there more than once.
+            _ => {
                 let Place { namespace, queue, machine, version, step, status } = place;
                 let [namespace, queue, machine, step] = [namespace, queue, machine, step].map(str::to_owned);
-                self.0.push(Moved { namespace, queue, machine, version, step, status, by });
+                self.moved.push(Moved { namespace, queue, machine, version, step, status, by });
             }
         }
     }
 
     pub(super) fn merge(&mut self, other: Self) {
-        if self.0.is_empty() {
+        if self.moved.is_empty() {
             *self = other;
         } else {
-            other.0.iter().for_each(|moved| self.add(moved.place(), moved.by));
+            other.moved.iter().for_each(|moved| self.add(moved.place(), moved.by));
         }
     }
 
     pub(super) fn save(&self, conn: &Connection) -> Result<()> {
         for Moved { namespace, queue, machine, version, step, status, by } in
-            self.0.iter().filter(|moved| moved.by != 0)
+            self.moved.iter().filter(|moved| moved.by != 0)
         {
             let mut sql = conn.prepare_cached(include_str!("count.sql"))?;
             sql.execute((namespace, queue, machine, version, step, status.as_str(), by))?;
