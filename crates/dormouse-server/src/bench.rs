@@ -4,7 +4,9 @@
 //! table shows the median round.
 
 mod bed;
+mod beside;
 mod load;
+mod ratios;
 mod report;
 
 use dormouse::{BoxError, History};
@@ -24,22 +26,55 @@ pub(crate) struct Args {
     /// Where to put the files; they are removed afterwards.
     #[arg(long, default_value = ".")]
     dir: std::path::PathBuf,
+    /// Only the ratios: what must not depend on places, tenants and processes.
+    #[arg(long)]
+    ratios: bool,
+    /// What this process does beside the one that measures.
+    #[arg(long, hide = true, requires = "beside_url")]
+    beside: Option<beside::Role>,
+    /// The address of the store that it shares with that one.
+    #[arg(long, hide = true)]
+    beside_url: Option<String>,
 }
 
 /// Measures and prints. With the address of a database on a PostgreSQL server, it measures on new ones beside that,
 /// which are removed afterwards.
 pub(crate) async fn run(json: bool, server: Option<String>, args: Args) -> Result<(), BoxError> {
+    if let Some((role, url)) = args.beside.zip(args.beside_url.as_deref()) {
+        return beside::run(role, url).await;
+    }
+    let less = if args.quick { 10 } else { 1 };
+    let place = || match &server {
+        Some(url) => Ok(Place::Server(url.clone())),
+        None => Place::directory(&args.dir),
+    };
+    if !args.ratios {
+        loads(json, &args, less, &place).await?;
+    }
+    let place = place()?;
+    let ratios = ratios::measure(&place, less).await?;
+    if json {
+        println!("{}", serde_json::json!({ "store": place.store_name(), "ratios": ratios }));
+    } else {
+        ratios::table(place.store_name(), &ratios);
+    }
+    Ok(())
+}
+
+/// Runs all loads, in rounds, and prints their figures.
+async fn loads(
+    json: bool,
+    args: &Args,
+    less: u64,
+    place: &impl Fn() -> Result<Place, BoxError>,
+) -> Result<(), BoxError> {
     let mut rounds: [Vec<Figures>; 2] = Default::default();
     for round in 1..=args.rounds.max(1) {
         for (history, figures) in [History::On, History::Off].into_iter().zip(&mut rounds) {
             if !json {
                 eprintln!("round {round} of {}, history {}", args.rounds.max(1), report::word(history));
             }
-            let place = match &server {
-                Some(url) => Place::Server(url.clone()),
-                None => Place::directory(&args.dir)?,
-            };
-            figures.push(load::measure(&place, history, if args.quick { 10 } else { 1 }).await?);
+            figures.push(load::measure(&place()?, history, less).await?);
         }
     }
     let medians = rounds.map(|rounds| Figures::median(&rounds));

@@ -72,6 +72,14 @@ impl Place {
 }
 
 impl Bed {
+    /// Its address, for another process.
+    pub(super) fn url(&self) -> String {
+        match &self.kind {
+            Kind::File { path, .. } => format!("sqlite:{}", path.display()),
+            Kind::Database(database) => database.url().to_owned(),
+        }
+    }
+
     /// Closes it, and tells how many bytes it took, and how often it waited for the disk.
     pub(super) async fn strip(self) -> Result<(u64, u64), BoxError> {
         let Self { store, kind } = self;

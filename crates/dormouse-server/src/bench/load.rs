@@ -47,15 +47,15 @@ impl Machine for Chain {
     }
 }
 
-struct Sleeper;
+pub(super) struct Sleeper;
 
 #[derive(Serialize, Deserialize)]
-enum Sleeping {
+pub(super) enum Sleeping {
     Start { order: u64 },
     Awake { order: u64 },
 }
 
-const GO: Signal<u64> = Signal::named("payment_confirmed");
+pub(super) const GO: Signal<u64> = Signal::named("payment_confirmed");
 
 impl Machine for Sleeper {
     const NAME: &'static str = "sleeper";
@@ -264,7 +264,7 @@ async fn storm(client: &Client, count: u64) -> Result<f64, BoxError> {
 }
 
 /// Signals parked instances in batches of 256, some under way at a time, until all are taken, and until all are done.
-async fn signal_batches(client: &Client, count: u64) -> Result<(f64, f64), BoxError> {
+pub(super) async fn signal_batches(client: &Client, count: u64) -> Result<(f64, f64), BoxError> {
     let new = (0..count).map(|order| NewInstance::of::<Sleeper>(Sleeping::Start { order })).collect();
     let ids = insert_all(client, new).await?;
     for id in &ids {

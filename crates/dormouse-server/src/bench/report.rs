@@ -95,7 +95,7 @@ pub(super) fn table(configurations: &[Figures]) -> Result<(), BoxError> {
 }
 
 /// Three digits for what is small, thousands apart for what is not.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     if value < 100.0 {
         return format!("{value:.2}");
     }

@@ -1,0 +1,243 @@
+//! Ratios: what must not depend on how a store is used. Both sides of each are measured in one run, in turns.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use dormouse::prelude::*;
+use dormouse::store::{Namespaces, Store};
+use dormouse::{Client, Engine, History, Status};
+use serde::Serialize;
+
+use super::bed::{Bed, Place};
+use super::beside::{Beside, Role};
+use super::load::{Sleeper, signal_batches};
+use super::report::number;
+
+/// Instances in a backlog that is drained.
+const BACKLOG: u64 = 50_000;
+/// How often each drain is measured; the median counts.
+const ROUNDS: usize = 3;
+/// Tenants of the backlog that many share.
+const NAMESPACES: u64 = 5_000;
+/// Rounds of signals in batches, and signals in each.
+const SIGNAL_ROUNDS: usize = 10;
+const SIGNALS: u64 = 5_000;
+/// Calls of another process, of each kind.
+const CALLS: usize = 50;
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A job that counts its runs.
+pub(super) struct Tick(pub(super) Arc<AtomicU64>);
+
+impl Job for Tick {
+    const NAME: &'static str = "tick";
+    type Input = u64;
+    type Output = ();
+
+    async fn run(&self, _input: u64, _cx: &Context) -> Result<(), BoxError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// One line of the report.
+#[derive(Serialize)]
+pub(super) struct Ratio {
+    name: &'static str,
+    value: f64,
+    /// What it is made of.
+    of: Vec<f64>,
+}
+
+/// Measures all that apply to the store.
+pub(super) async fn measure(place: &Place, less: u64) -> Result<Vec<Ratio>, BoxError> {
+    let rows = BACKLOG / less;
+    let mut ratios = Vec::new();
+    let mut drained = [const { Vec::new() }; 4];
+    for _ in 0..ROUNDS {
+        drained[0].push(drain(place, rows, 1024, 1).await?);
+        drained[1].push(drain(place, rows, 64, 1).await?);
+        drained[2].push(drain(place, rows, 16, 1).await?);
+        drained[3].push(drain(place, rows, 64, NAMESPACES).await?);
+    }
+    let [wide, usual, narrow, tenants] = drained.map(median);
+    ratios.push(Ratio::new("drained with 64 places over 1,024", usual, wide));
+    ratios.push(Ratio::new("drained with 16 places over 1,024", narrow, wide));
+    ratios.push(Ratio::new("drained of 5,000 namespaces over 1", tenants, usual));
+    if let Place::Server(_) = place {
+        let (mut one, mut four) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            one.push(drain_beside(place, rows, 1).await?);
+            four.push(drain_beside(place, rows, 4).await?);
+        }
+        ratios.push(Ratio::new("drained by 4 processes of 64 places over 1", median(four), median(one)));
+    }
+    ratios.push(rounds_of_signals(place, SIGNALS / less).await?);
+    if let Place::Directory(_) = place {
+        let (start, signal) = elsewhere(place).await?;
+        ratios.push(Ratio { name: "a start by another process p50, ms", value: start, of: vec![] });
+        ratios.push(Ratio { name: "a signal by another process p50, ms", value: signal, of: vec![] });
+    }
+    let value = idle(place).await?;
+    ratios.push(Ratio { name: "an idle engine, % of a core", value, of: vec![] });
+    Ok(ratios)
+}
+
+impl Ratio {
+    fn new(name: &'static str, over: f64, under: f64) -> Self {
+        Self { name, value: over / under, of: vec![over, under] }
+    }
+}
+
+pub(super) fn table(store: &str, ratios: &[Ratio]) {
+    println!("\n{store}");
+    for Ratio { name, value, of } in ratios {
+        let of: Vec<_> = of.iter().map(|value| number(*value)).collect();
+        let of = if of.is_empty() { String::new() } else { format!("   ({} /s)", of.join(" and ")) };
+        println!("{name:<46}{value:>8.2}{of}");
+    }
+}
+
+/// How many jobs of a backlog over some namespaces an engine that serves all of them ends in a second.
+async fn drain(place: &Place, rows: u64, places: usize, namespaces: u64) -> Result<f64, BoxError> {
+    let bed = place.bed(&format!("drain-{:08x}.db", fastrand::u32(..))).await?;
+    insert(&bed.store, rows, namespaces).await?;
+    let ran = Arc::new(AtomicU64::new(0));
+    let started = Instant::now();
+    let engine = Engine::on(bed.store.clone())
+        .job(Tick(ran.clone()))
+        .queue("default", places)
+        .namespaces(Namespaces::All)
+        .start()
+        .await?;
+    while ran.load(Ordering::Relaxed) < rows {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        assert!(started.elapsed() < PATIENCE, "the backlog is not drained");
+    }
+    // What has run is committed before it stops.
+    engine.shutdown().await;
+    let per_s = rows as f64 / started.elapsed().as_secs_f64();
+    bed.strip().await?;
+    Ok(per_s)
+}
+
+/// The same by processes of 64 places each.
+async fn drain_beside(place: &Place, rows: u64, processes: usize) -> Result<f64, BoxError> {
+    let bed = place.bed("beside.db").await?;
+    insert(&bed.store, rows, 1).await?;
+    let start = |_| Beside::start(Role::Work, &bed.url());
+    let mut workers = (0..processes).map(start).collect::<Result<Vec<_>, _>>()?;
+    let started = Instant::now();
+    for worker in &mut workers {
+        worker.tell("work")?;
+    }
+    while bed.store.stats().await?.count(Status::Done) < rows {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert!(started.elapsed() < PATIENCE, "the backlog is not drained");
+    }
+    let per_s = rows as f64 / started.elapsed().as_secs_f64();
+    drop(workers);
+    bed.strip().await?;
+    Ok(per_s)
+}
+
+async fn insert(store: &Arc<dyn Store>, rows: u64, namespaces: u64) -> Result<(), BoxError> {
+    let new = |row: u64| {
+        let mut new = NewInstance::job::<Tick>(row);
+        if namespaces > 1 {
+            new.namespace = format!("tenant-{:05}", row % namespaces);
+        }
+        new
+    };
+    for first in (0..rows).step_by(1_000) {
+        store.insert((first..rows.min(first + 1_000)).map(new).collect()).await?;
+    }
+    Ok(())
+}
+
+/// The slowest round of signals in batches over the median one.
+async fn rounds_of_signals(place: &Place, signals: u64) -> Result<Ratio, BoxError> {
+    let bed = place.bed("signals.db").await?;
+    let engine = sleepers(&bed, History::On).await?;
+    let mut rounds = Vec::new();
+    for _ in 0..SIGNAL_ROUNDS {
+        rounds.push(signal_batches(&engine.client(), signals).await?.1);
+    }
+    engine.shutdown().await;
+    bed.strip().await?;
+    let slowest = rounds.iter().copied().fold(f64::INFINITY, f64::min);
+    Ok(Ratio::new("signals in batches, slowest round over median", slowest, median(rounds)))
+}
+
+/// How long it takes until an engine has run the step that another process's start, and its signal, made possible.
+async fn elsewhere(place: &Place) -> Result<(f64, f64), BoxError> {
+    let bed = place.bed("elsewhere.db").await?;
+    let engine = sleepers(&bed, History::On).await?;
+    let client = engine.client();
+    let mut caller = Beside::start(Role::Call, &bed.url())?;
+    let (mut starts, mut signals) = (Vec::new(), Vec::new());
+    for _ in 0..CALLS {
+        // Long enough for everything here to sleep again.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let called = Instant::now();
+        let id = caller.tell("start")?;
+        until(&client, &id, Status::AwaitingSignal).await?;
+        starts.push(called.elapsed().as_secs_f64() * 1000.0);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let called = Instant::now();
+        caller.tell(&id)?;
+        until(&client, &id, Status::Done).await?;
+        signals.push(called.elapsed().as_secs_f64() * 1000.0);
+    }
+    drop(caller);
+    engine.shutdown().await;
+    drop(client);
+    bed.strip().await?;
+    Ok((median(starts), median(signals)))
+}
+
+/// Processor time that an engine with nothing to do takes.
+async fn idle(place: &Place) -> Result<f64, BoxError> {
+    let bed = place.bed("idle.db").await?;
+    let engine = sleepers(&bed, History::On).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (before, watched) = (cpu_time(), Duration::from_secs(10));
+    tokio::time::sleep(watched).await;
+    let percent = cpu_time().saturating_sub(before).as_secs_f64() / watched.as_secs_f64() * 100.0;
+    engine.shutdown().await;
+    bed.strip().await?;
+    Ok(percent)
+}
+
+/// The time that the threads of this process have run for, as Linux counts it; 0 elsewhere.
+fn cpu_time() -> Duration {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return Duration::ZERO };
+    let ran_ns = |thread: std::io::Result<std::fs::DirEntry>| -> Option<u64> {
+        let schedstat = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+        schedstat.split(' ').next()?.parse().ok()
+    };
+    Duration::from_nanos(threads.filter_map(ran_ns).sum())
+}
+
+async fn sleepers(bed: &Bed, history: History) -> Result<Engine, BoxError> {
+    let engine = Engine::on(bed.store.clone()).machine(Sleeper).queue("default", 1024).history(history);
+    Ok(engine.start().await?)
+}
+
+async fn until(client: &Client, id: &str, status: Status) -> Result<(), BoxError> {
+    let id = dormouse::InstanceId(id.parse()?);
+    let started = Instant::now();
+    while client.get(id).await?.is_none_or(|instance| instance.status != status) {
+        tokio::time::sleep(Duration::from_micros(500)).await;
+        if started.elapsed() > PATIENCE {
+            return Err(format!("instance {id} did not become {status}").into());
+        }
+    }
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
