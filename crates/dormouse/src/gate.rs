@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use crate::schema::Schema;
 use crate::store::Refusal;
-use crate::{Accepts, Declaration, DynMachine, Error, Interaction, Json, Limits, NewSignal, Takes};
+use crate::{Accepts, Answering, Declaration, DynMachine, Error, Interaction, Json, Limits, NewSignal, Takes};
 
 /// Says why a document does not decode.
 pub(crate) type Check = fn(&Json) -> Result<(), String>;
-/// Builds an output from a request and its answer.
-pub(crate) type Projector = Arc<dyn Fn(&Json, &Json) -> Result<Json, String> + Send + Sync>;
+/// Builds an output from a request, its answer, and who gave that when.
+pub(crate) type Projector = Arc<dyn Fn(&Json, &Json, &Answering) -> Result<Json, String> + Send + Sync>;
 
 /// Why a document was not let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,13 +87,25 @@ impl Gates {
             && self.answers.iter().all(|gate| !gate.code.builds() && gate.check(answer).is_ok())
     }
 
-    /// The output that is stored for an answer.
-    pub(crate) fn answer(&self, limits: &Limits, asked: &Interaction, answer: Json) -> Result<Json, Unfit> {
+    /// Whether code that is here builds what is stored for an answer to this step.
+    pub(crate) fn build_at(&self, step: &str) -> bool {
+        let builds = |code: &Code| matches!(code, Code::Here { projector: Some(_), .. });
+        self.answers.iter().any(|gate| gate.name == step && builds(&gate.code))
+    }
+
+    /// The output that is stored for an answer; one that is built needs to know who answers.
+    pub(crate) fn answer(
+        &self,
+        limits: &Limits,
+        asked: &Interaction,
+        answer: Json,
+        answering: Option<&Answering>,
+    ) -> Result<Json, Unfit> {
         if let Some(reason) = &self.unreadable {
             return Err(Unfit { refusal: Refusal::Unchecked, reason: reason.clone() });
         }
         let mut of_step = self.answers.iter().filter(|gate| gate.name == asked.step);
-        of_step.try_fold(answer, |answer, gate| gate.admit(limits, &asked.request, answer))
+        of_step.try_fold(answer, |answer, gate| gate.admit(limits, &asked.request, answer, answering))
     }
 }
 
@@ -145,7 +157,13 @@ impl Gate {
     }
 
     /// The output that is stored for an answer: checked as it came, built, and checked as the step will read it.
-    fn admit(&self, limits: &Limits, request: &Json, answer: Json) -> Result<Json, Unfit> {
+    fn admit(
+        &self,
+        limits: &Limits,
+        request: &Json,
+        answer: Json,
+        answering: Option<&Answering>,
+    ) -> Result<Json, Unfit> {
         self.schema.as_ref().map_or(Ok(()), |schema| schema.check(&answer))?;
         match &self.code {
             Code::Unneeded => Ok(answer),
@@ -157,7 +175,9 @@ impl Gate {
                 let output = match projector {
                     None => answer,
                     Some(project) => {
-                        built(project, limits, request, &answer).map_err(unfit(Refusal::Projection))?
+                        let answering = answering.expect("whoever builds is told who answers");
+                        let built = built(limits, || project(request, &answer, answering));
+                        built.map_err(unfit(Refusal::Projection))?
                     }
                 };
                 reads(&output).map_err(unfit(Refusal::Malformed))?;
@@ -167,8 +187,8 @@ impl Gate {
     }
 }
 
-fn built(project: &Projector, limits: &Limits, request: &Json, answer: &Json) -> Result<Json, String> {
-    let built = catch_unwind(AssertUnwindSafe(|| project(request, answer)));
+fn built(limits: &Limits, project: impl FnOnce() -> Result<Json, String>) -> Result<Json, String> {
+    let built = catch_unwind(AssertUnwindSafe(project));
     let built = built.unwrap_or_else(|_| Err("it panicked".to_owned()))?;
     limits.check_document("output", &built).map_err(|error| error.to_string())?;
     Ok(built)

@@ -66,7 +66,7 @@ pub use crate::transport::{Reception, Sending, Sent, Transport};
 #[cfg(feature = "webhook")]
 pub use crate::transport::{Targets, Webhook};
 pub use crate::unit::{
-    Answers, Ask, Dispatch, INTERACTION_API, Interaction, InteractionId, InteractionStatus, OnFailure, Shape,
+    Answering, Answers, Ask, Dispatch, INTERACTION_API, Interaction, InteractionId, InteractionStatus, OnFailure, Shape,
     Takes, Unit, UnitId, UnitStatus, UnitView, Verdict, VerdictStream,
 };
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 pub use self::answers::{Answers, Verdict, VerdictStream};
 pub use self::interaction::{Interaction, InteractionId, InteractionStatus, UnitId, UnitStatus, UnitView};
-pub use self::takes::Takes;
+pub use self::takes::{Answering, Takes};
 use crate::limits::{Limits, check_name};
 use crate::{At, Error, Json, Result, When};
 
@@ -106,6 +106,8 @@ pub struct Unit<R> {
     quorum: Option<u32>,
     idempotency_keys: Vec<String>,
     correlation_ids: Vec<String>,
+    assignees: Vec<String>,
+    group: Option<String>,
 }
 
 impl<R: Serialize> Unit<R> {
@@ -143,6 +145,8 @@ impl<R: Serialize> Unit<R> {
             quorum: None,
             idempotency_keys: Vec::new(),
             correlation_ids: Vec::new(),
+            assignees: Vec::new(),
+            group: None,
         }
     }
 
@@ -194,15 +198,38 @@ impl<R: Serialize> Unit<R> {
         self
     }
 
+    /// Asks this person or program: it is listed for them. Others may answer all the same; see
+    /// [`Interaction::answered_by`].
+    pub fn for_assignee(self, who: impl Into<String>) -> Self {
+        let who = who.into();
+        self.for_assignees(|_| who.clone())
+    }
+
+    /// Asks each request of the person or program that this names.
+    pub fn for_assignees(mut self, who: impl FnMut(&R) -> String) -> Self {
+        self.assignees = self.requests.iter().map(who).collect();
+        self
+    }
+
+    /// Asks this group: it is listed for them, and anyone may claim and answer it.
+    pub fn for_group(mut self, group: impl Into<String>) -> Self {
+        self.group = Some(group.into());
+        self
+    }
+
     pub(crate) fn dispatch(self, at: At) -> Result<Dispatch> {
         let mut keys = self.idempotency_keys.into_iter();
         let mut correlations = self.correlation_ids.into_iter();
+        let mut assignees = self.assignees.into_iter();
+        let group = self.group;
         let random = fastrand::u128(..);
         let ask = |(item, request): (usize, &R)| {
             Ok(Ask {
                 request: Json::encode("request", request)?,
                 idempotency_key: keys.next().unwrap_or_else(|| format!("{random:032x}-{item}")),
                 correlation_id: correlations.next(),
+                for_assignee: assignees.next(),
+                for_group: group.clone(),
             })
         };
         Ok(Dispatch {
@@ -273,6 +300,10 @@ pub struct Ask {
     pub idempotency_key: String,
     /// The id that its answer carries.
     pub correlation_id: Option<String>,
+    /// The person or program that is asked.
+    pub for_assignee: Option<String>,
+    /// The group that is asked.
+    pub for_group: Option<String>,
 }
 
 impl Dispatch {
@@ -298,7 +329,15 @@ impl Dispatch {
         self.asks.iter().try_for_each(|ask| {
             limits.check_document("request", &ask.request)?;
             check_name("idempotency key", &ask.idempotency_key)?;
-            ask.correlation_id.as_deref().map_or(Ok(()), |id| check_name("correlation id", id))
+            let names = [
+                ("correlation id", &ask.correlation_id),
+                ("assignee", &ask.for_assignee),
+                ("group", &ask.for_group),
+            ];
+            names.into_iter().try_for_each(|(what, name)| match name {
+                Some(name) => check_name(what, name),
+                None => Ok(()),
+            })
         })
     }
 

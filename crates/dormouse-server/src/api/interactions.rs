@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::instances::limit;
 use super::start::check_batch;
+use crate::access::Caller;
 use crate::body::Object;
 use crate::cursor::{self, List};
 use crate::problem::{Cause, Problem};
@@ -27,8 +28,10 @@ pub(super) struct InteractionsQuery {
     step: Option<String>,
     /// Asked by this instance.
     instance: Option<i64>,
-    /// Claimed, at this moment, by this person or program.
+    /// Asked of this person or program, or claimed by them at this moment.
     assignee: Option<String>,
+    /// Asked of this group.
+    group: Option<String>,
     /// The `next` of the page before.
     cursor: Option<String>,
     /// At most this many (50 unless set, up to 500).
@@ -88,9 +91,15 @@ pub(super) struct InteractionView {
     /// When it must be answered.
     deadline: Option<Timestamp>,
     resolved_at: Option<Timestamp>,
+    /// The person or program that it is asked of.
+    for_assignee: Option<String>,
+    /// The group that it is asked of.
+    for_group: Option<String>,
     /// Who has claimed it, to answer it.
     assignee: Option<String>,
     assigned_until: Option<Timestamp>,
+    /// Who answered, as far as it is known: a name, `resume token`, or the transport.
+    answered_by: Option<String>,
     /// What is asked.
     #[schemars(with = "serde_json::Value")]
     request: Json,
@@ -116,8 +125,11 @@ impl From<Interaction> for InteractionView {
             opened_at: interaction.opened_at,
             deadline: interaction.deadline,
             resolved_at: interaction.resolved_at,
+            for_assignee: interaction.for_assignee,
+            for_group: interaction.for_group,
             assignee: interaction.assignee,
             assigned_until: interaction.assigned_until,
+            answered_by: interaction.answered_by,
             request: interaction.request,
             output: interaction.output,
             error: interaction.error,
@@ -137,6 +149,7 @@ pub(super) async fn list(call: Call<InteractionsQuery>) -> Result<Answer<Page<In
         step: query.step,
         instance: query.instance.map(InstanceId),
         assignee: query.assignee,
+        group: query.group,
         opened_before: None,
         after: after.map(InteractionId),
         // One more, to know whether there is another page.
@@ -199,7 +212,7 @@ pub(super) struct CompleteBody {
     #[serde(default = "Json::null")]
     #[schemars(with = "serde_json::Value")]
     output: Json,
-    /// Who answers, if it was claimed.
+    /// Who answers: whoever has claimed it, if it was claimed. Without this, the caller is noted.
     assignee: Option<String>,
 }
 
@@ -209,7 +222,7 @@ pub(super) struct CompleteBody {
 #[schemars(rename = "FailInteraction")]
 pub(super) struct FailBody {
     reason: String,
-    /// Who answers, if it was claimed.
+    /// Who answers: whoever has claimed it, if it was claimed. Without this, the caller is noted.
     assignee: Option<String>,
 }
 
@@ -240,13 +253,20 @@ enum CompletedWord {
 pub(super) async fn complete(call: Call<Nothing, CompleteBody>) -> Result<Answer<CompletedView>, Problem> {
     let to = which(&call)?;
     let CompleteBody { output, assignee } = call.body;
-    answer(Completion { assignee, ..call.client.completion(to, Ok(output)) }, &call.client).await
+    let by = by(&call.caller, assignee.as_ref());
+    answer(Completion { assignee, by, ..call.client.completion(to, Ok(output)) }, &call.client).await
 }
 
 pub(super) async fn fail(call: Call<Nothing, FailBody>) -> Result<Answer<CompletedView>, Problem> {
     let to = which(&call)?;
     let FailBody { reason, assignee } = call.body;
-    answer(Completion { assignee, ..call.client.completion(to, Err(reason)) }, &call.client).await
+    let by = by(&call.caller, assignee.as_ref());
+    answer(Completion { assignee, by, ..call.client.completion(to, Err(reason)) }, &call.client).await
+}
+
+/// Who is noted as having answered: whoever is named, or else the caller.
+fn by(caller: &Caller, assignee: Option<&String>) -> Option<String> {
+    Some(assignee.unwrap_or(&caller.who).clone())
 }
 
 async fn answer(completion: Completion, client: &dormouse::Client) -> Result<Answer<CompletedView>, Problem> {
@@ -273,7 +293,7 @@ struct AnswerBody {
     #[schemars(with = "serde_json::Value")]
     output: Option<Json>,
     error: Option<String>,
-    /// Who answers, if it was claimed.
+    /// Who answers: whoever has claimed it, if it was claimed. Without this, the caller is noted.
     assignee: Option<String>,
 }
 
@@ -321,7 +341,8 @@ pub(super) async fn many(call: Call<Nothing, BatchBody>) -> Result<Answer<BatchV
         };
         let result = output_or_error(answer.output, answer.error)
             .map_err(|told| Problem::invalid(format!("entry {index}: {told}")))?;
-        batch.push(Completion { assignee: answer.assignee, ..call.client.completion(to, result) });
+        let by = by(&call.caller, answer.assignee.as_ref());
+        batch.push(Completion { assignee: answer.assignee, by, ..call.client.completion(to, result) });
     }
     let completed = call.client.complete_many(batch).await?;
     let results = completed.into_iter().map(|completed| match completed {

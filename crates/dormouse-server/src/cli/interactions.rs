@@ -24,9 +24,12 @@ pub enum Interactions {
         /// Asked by this instance
         #[arg(long)]
         instance: Option<String>,
-        /// Claimed by this one
+        /// Asked of this person or program, or claimed by them
         #[arg(long)]
         assignee: Option<String>,
+        /// Asked of this group
+        #[arg(long)]
+        group: Option<String>,
         /// At most this many
         #[arg(long, default_value_t = 50)]
         limit: usize,
@@ -56,7 +59,7 @@ pub enum Interactions {
         interaction: String,
         /// The answer in JSON, @file, or - for what comes in [default: null]
         output: Option<String>,
-        /// Who answers, if it was claimed
+        /// Who answers: whoever has claimed it, if it was claimed
         #[arg(long, value_name = "WHO")]
         r#as: Option<String>,
     },
@@ -66,7 +69,7 @@ pub enum Interactions {
         interaction: String,
         /// Why
         reason: String,
-        /// Who answers, if it was claimed
+        /// Who answers: whoever has claimed it, if it was claimed
         #[arg(long, value_name = "WHO")]
         r#as: Option<String>,
     },
@@ -75,7 +78,7 @@ pub enum Interactions {
 pub(super) async fn interactions(conn: &Conn, output: Output, command: Interactions) -> Result<(), Failure> {
     let path = |interaction: &str, verb: &str| format!("/v1/interactions/{}{verb}", encode(interaction));
     match command {
-        Interactions::Ls { status, transport, machine, instance, assignee, limit, cursor } => {
+        Interactions::Ls { status, transport, machine, instance, assignee, group, limit, cursor } => {
             let path = with_query(
                 "/v1/interactions",
                 &[
@@ -84,6 +87,7 @@ pub(super) async fn interactions(conn: &Conn, output: Output, command: Interacti
                     ("machine", machine),
                     ("instance", instance),
                     ("assignee", assignee),
+                    ("group", group),
                     ("limit", Some(limit.to_string())),
                     ("cursor", cursor),
                 ],
@@ -114,6 +118,12 @@ pub(super) async fn interactions(conn: &Conn, output: Output, command: Interacti
     Ok(())
 }
 
+/// The person and the group that an interaction is asked of.
+fn asked_of(entry: &Value) -> String {
+    let named: Vec<_> = ["for_assignee", "for_group"].map(|name| text(entry, name)).into();
+    named.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
 fn list(page: &Value) {
     let row = |entry: &Value| {
         vec![
@@ -123,13 +133,15 @@ fn list(page: &Value) {
             text(entry, "status"),
             age(entry, "opened_at"),
             age(entry, "deadline"),
+            asked_of(entry),
             text(entry, "assignee"),
+            text(entry, "answered_by"),
             short(&entry["request"].to_string(), 48),
         ]
     };
     let rows: Vec<_> = items(page, "items").map(row).collect();
     table(
-        &["ID", "FOR", "TRANSPORT", "STATUS", "SINCE", "UNTIL", "CLAIMED BY", "REQUEST"],
+        &["ID", "FOR", "TRANSPORT", "STATUS", "SINCE", "UNTIL", "ASKED OF", "CLAIMED BY", "ANSWERED BY", "REQUEST"],
         &rows,
         "nothing waits for an answer",
     );

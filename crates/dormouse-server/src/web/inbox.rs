@@ -10,6 +10,7 @@ use super::Answered;
 use super::layout::Shell;
 use super::parts::{self, time};
 use super::visit::Visit;
+use super::fields::Fields;
 use super::{form, json, overview};
 use crate::cursor::{self, List};
 use crate::problem::{Cause, Problem};
@@ -23,6 +24,8 @@ pub(super) async fn show(visit: Visit) -> Answered {
         visit.query.get("cursor").map(|cursor| cursor::decode(List::Interactions, cursor)).transpose()?;
     let filter = InteractionFilter {
         machine: visit.query.text("machine"),
+        assignee: visit.query.text("assignee"),
+        group: visit.query.text("group"),
         after: after.map(InteractionId),
         ..overview::open_questions(ROWS + 1)
     };
@@ -38,6 +41,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
     visit.page("Inbox", &html! {
         h1 { "Inbox" }
         p.muted { "What instances ask people, oldest first. Nobody is asked twice: the first answer counts." }
+        (filters(s, &visit.query))
         section.card #questions data-live {
             @if asked.is_empty() {
                 (parts::empty("Nothing is asked.", &html! {
@@ -47,7 +51,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
             } @else {
                 @let count = if has_more { format!("{ROWS}+") } else { asked.len().to_string() };
                 p.muted data-announce=(count) { (count) (if asked.len() == 1 { " question waits." } else { " questions wait." }) }
-                (parts::table("Questions", &parts::columns(&["Question", "Asked by", "Since", "Until", "Claimed by"]), &html! {
+                (parts::table("Questions", &parts::columns(&["Question", "Asked by", "Asked of", "Since", "Until", "Claimed by"]), &html! {
                     @for one in &asked { (row(s, one, now)) }
                 }))
             }
@@ -61,11 +65,29 @@ fn row(s: &Shell, one: &Interaction, now: Timestamp) -> Markup {
         tr #{"question-" (one.id)} data-interaction=(one.id) data-instance=(one.instance) {
             th.wide scope="row" { a href=(s.at(&format!("/inbox/{}", one.id))) { (json::gist(one.request.as_str(), 120)) } }
             td { (parts::machine_link(s, &one.machine)) " " a href=(s.at(&format!("/instances/{}", one.instance))) { "#" (one.instance) } }
+            td { @if let Some(whom) = asked_of(one) { (whom) } @else { span.muted { "anyone" } } }
             td { @if let Some(at) = one.opened_at { (time(at, now)) } }
             td { @if let Some(at) = one.deadline { (time(at, now)) } @else { span.muted { "—" } } }
             td { @if let Some(who) = holder(one, now) { (who) } @else { span.muted { "nobody" } } }
         }
     }
+}
+
+fn filters(s: &Shell, query: &Fields) -> Markup {
+    html! {
+        form.filters method="get" action=(s.at("/inbox")) role="search" aria-label="Filter questions" {
+            (parts::filter(query, "machine", "Machine", "any"))
+            (parts::filter(query, "assignee", "Asked of, or claimed by", "anyone"))
+            (parts::filter(query, "group", "Asked of group", "any"))
+            button type="submit" { "Filter" }
+        }
+    }
+}
+
+/// The person and the group that it is asked of.
+fn asked_of(one: &Interaction) -> Option<String> {
+    let named: Vec<_> = [&one.for_assignee, &one.for_group].into_iter().flatten().cloned().collect();
+    (!named.is_empty()).then(|| named.join(", "))
 }
 
 /// Who holds a claim on it now.
@@ -100,9 +122,11 @@ pub(super) async fn one(visit: Visit) -> Answered {
                     div { dt { "Asked by" } dd { a href=(asker) { "#" (one.instance) } " (" (one.machine) ")" } }
                     div { dt { "Answer goes to" } dd { (one.step) } }
                     div { dt { "By" } dd { (one.transport) } }
+                    @if let Some(whom) = asked_of(&one) { div { dt { "Asked of" } dd { (whom) } } }
                     @if let Some(at) = one.opened_at { div { dt { "Asked" } dd { (time(at, now)) } } }
                     @if let Some(at) = one.deadline { div { dt { "Deadline" } dd { (time(at, now)) } } }
                     @if let Some(at) = one.resolved_at { div { dt { "Resolved" } dd { (time(at, now)) } } }
+                    @if let Some(who) = &one.answered_by { div { dt { "Answered by" } dd { (who) } } }
                     @if let Some(correlation) = &one.correlation_id { div { dt { "Correlation" } dd { (correlation) } } }
                 }
             }

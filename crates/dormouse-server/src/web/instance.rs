@@ -170,7 +170,11 @@ fn unit_card(s: &Shell, unit: &UnitView, asked: &[Interaction], now: Timestamp) 
                     summary {
                         a href=(s.at(&format!("/inbox/{}", one.id))) { "Item " (one.item) } " "
                         (parts::tagged(one.status.as_str()))
-                        @if let Some(who) = &one.assignee { span.muted { " claimed by " (who) } }
+                        @match (&one.answered_by, &one.assignee) {
+                            (Some(who), _) => span.muted { " answered by " (who) },
+                            (None, Some(who)) => span.muted { " claimed by " (who) },
+                            (None, None) => {},
+                        }
                     }
                     h3 { "Asked" } (json::show(one.request.as_str()))
                     @if let Some(output) = &one.output { h3 { "Answered" } (json::show(output.as_str())) }

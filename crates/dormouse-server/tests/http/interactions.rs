@@ -8,6 +8,7 @@ use crate::kit::*;
 suite![
     an_interaction_is_listed_claimed_and_answered,
     an_interaction_tells_the_deadline_of_its_unit,
+    an_interaction_is_listed_for_whom_it_is_asked_of_and_tells_who_answered,
     an_answer_is_admitted_once_and_a_repeat_is_told_the_first,
     a_failure_is_an_answer_too,
     an_answer_that_does_not_fit_is_a_problem_that_names_the_place,
@@ -67,6 +68,35 @@ async fn an_interaction_tells_the_deadline_of_its_unit(database: Database) {
         let shown = site.browser().page(&page).await;
         assert!(shown.contains(&format!("datetime=\"{deadline}\"")), "{shown}");
     }
+}
+
+async fn an_interaction_is_listed_for_whom_it_is_asked_of_and_tells_who_answered(database: Database) {
+    let mut site = database.with_keys().await;
+    let key = site.key("default", Scope::Operate).await;
+    site.set_key(&key);
+    let (_, menu) = site.review("a menu").await;
+    let (_, wine) = site.review("a wine list").await;
+    let listed = async |query: &str| site.get(&format!("/v1/interactions?{query}")).await.expect(200)["items"].clone();
+    let chefs = listed("group=critics&assignee=chef").await;
+    assert_eq!((&chefs[0]["id"], &chefs[1]["id"]), (&json!(menu), &json!(wine)));
+    assert_eq!((&chefs[0]["for_assignee"], &chefs[0]["for_group"]), (&json!("chef"), &json!("critics")));
+    assert_eq!(listed("group=cooks").await, json!([]));
+    assert_eq!(listed("assignee=critics").await, json!([]));
+    let path = |id: i64, verb: &str| format!("/v1/interactions/{id}{verb}");
+    site.post(&path(menu, "/complete"), json!({ "output": true, "assignee": "ada" })).await.expect(200);
+    assert_eq!(site.get(&path(menu, "")).await.expect(200)["answered_by"], "ada");
+    site.post(&path(wine, "/fail"), json!({ "reason": "it is in Greek" })).await.expect(200);
+    let by = site.get(&path(wine, "")).await.expect(200)["answered_by"].clone();
+    assert!(by.as_str().expect("the caller").contains("dmk_"), "without a name, the caller is noted: {by}");
+    let browser = site.signed_in(&key).await;
+    let (_, bill) = site.review("a bill").await;
+    for filter in ["", "?assignee=chef", "?group=critics"] {
+        let page = browser.page(&format!("/inbox{filter}")).await;
+        assert!(page.contains("a bill") && page.contains("chef, critics"), "{page}");
+    }
+    assert!(browser.page("/inbox?group=cooks").await.contains("Nothing is asked."));
+    assert!(browser.page(&format!("/inbox/{bill}")).await.contains("chef, critics"));
+    assert!(browser.page(&format!("/inbox/{menu}")).await.contains("Answered by"));
 }
 
 async fn an_answer_is_admitted_once_and_a_repeat_is_told_the_first(database: Database) {

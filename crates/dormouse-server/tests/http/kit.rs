@@ -340,7 +340,8 @@ impl Machine for Review {
         Ok(match state {
             Reviewing::Ask { what } => {
                 let day = std::time::Duration::from_secs(24 * 3600);
-                Outcome::dispatch(Unit::one(what).timeout(day), Reviewing::Answered {})
+                let unit = Unit::one(what).timeout(day).for_assignee("chef").for_group("critics");
+                Outcome::dispatch(unit, Reviewing::Answered {})
             }
             Reviewing::Answered {} => Outcome::done(cx.unit::<bool>().await?.one()?),
         })

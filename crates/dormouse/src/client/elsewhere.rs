@@ -7,7 +7,7 @@ use super::Client;
 use crate::gate::{Gates, Unfit};
 use crate::json::decode_text;
 use crate::store::{Declarations, Declared};
-use crate::{Declaration, Interaction, Json, NewInstance, NewSignal, Result};
+use crate::{Answering, Declaration, Interaction, Json, NewInstance, NewSignal, Result};
 
 /// How old what is known may be where asking each time would cost too much.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
@@ -110,12 +110,20 @@ impl Client {
     }
 
     /// The output that is stored for an answer to this interaction, if it is what the machine that asked takes.
-    pub(crate) async fn output(&self, asked: &Interaction, answer: Json) -> Result<Result<Json, Unfit>> {
+    pub(crate) async fn output(
+        &self,
+        asked: &Interaction,
+        answer: Json,
+        by: Option<&str>,
+    ) -> Result<Result<Json, Unfit>> {
         self.limits.check_document("output", &answer)?;
-        Ok(match self.gates(&asked.machine, asked.version).await? {
-            Some(gates) => gates.answer(&self.limits, asked, answer),
-            None => Ok(answer),
-        })
+        let Some(gates) = self.gates(&asked.machine, asked.version).await? else { return Ok(Ok(answer)) };
+        // Only a projector is told who and when, so only for one the store is asked for its time.
+        let answering = match gates.build_at(&asked.step) {
+            true => Some(Answering { by: by.map(str::to_owned), at: self.store.about().await?.now }),
+            false => None,
+        };
+        Ok(gates.answer(&self.limits, asked, answer, answering.as_ref()))
     }
 
     /// Refuses a payload that the machine's declaration of the signal refuses.

@@ -11,6 +11,9 @@ use crate::store::{Assigned, Completed, Completion, InteractionCount, Interactio
 use crate::token::Tokens;
 use crate::{Error, InstanceId, Interaction, InteractionId, Json, Result, UnitView};
 
+/// Who is noted as having answered by resume token: whoever has it.
+const BY_TOKEN: &str = "resume token";
+
 impl Client {
     /// Answers an interaction. A repeat is told what was answered first, and changes nothing; what is late, unknown,
     /// cancelled or claimed by somebody else is an [`Error::CompletionRefused`].
@@ -24,7 +27,7 @@ impl Client {
         self.answer(self.completion(to.into(), Err(reason.into()))).await
     }
 
-    /// Answers, as whoever has claimed it.
+    /// Answers by name: as whoever has claimed it, and is noted as having answered.
     pub async fn complete_as<T: Serialize>(
         &self,
         assignee: &str,
@@ -34,6 +37,17 @@ impl Client {
         let output = Json::encode("output", output)?;
         let assignee = Some(assignee.to_owned());
         self.answer(Completion { assignee, ..self.completion(to.into(), Ok(output)) }).await
+    }
+
+    /// Answers with a failure, by name.
+    pub async fn fail_as(
+        &self,
+        assignee: &str,
+        to: impl Into<Which>,
+        reason: impl Into<String>,
+    ) -> Result<Completed> {
+        let assignee = Some(assignee.to_owned());
+        self.answer(Completion { assignee, ..self.completion(to.into(), Err(reason.into())) }).await
     }
 
     /// Answers an interaction by the resume token that went out with its request; `result` is the output, or why there
@@ -48,7 +62,8 @@ impl Client {
         if *namespace != *self.namespace {
             return Err(Error::TokenRefused(Refusal::OtherNamespace));
         }
-        self.answer(Completion { proof: Some(proof), ..self.completion(id.into(), result) }).await
+        let by = Some(BY_TOKEN.to_owned());
+        self.answer(Completion { proof: Some(proof), by, ..self.completion(id.into(), result) }).await
     }
 
     /// Answers many interactions at once, and says for each what became of it.
@@ -57,6 +72,8 @@ impl Client {
         let answers: Vec<&Json> =
             batch.iter().filter_map(|completion| completion.result.as_ref().ok()).collect();
         answers.iter().try_for_each(|answer| self.limits.check_document("output", answer))?;
+        let names = batch.iter().flat_map(|completion| [&completion.assignee, &completion.by]).flatten();
+        names.into_iter().try_for_each(|name| check_name("assignee", name))?;
         if self.takes_as_they_are(&answers).await? {
             taken = batch;
         } else {
@@ -79,7 +96,8 @@ impl Client {
 
     /// A completion in this client's namespace, for [`Client::complete_many`].
     pub fn completion(&self, to: Which, result: Result<Json, String>) -> Completion {
-        Completion { namespace: self.namespace.to_string(), to, result, assignee: None, proof: None }
+        let namespace = self.namespace.to_string();
+        Completion { namespace, to, result, assignee: None, by: None, proof: None }
     }
 
     /// Claims an open interaction for a while, so that nobody else answers it meanwhile. Claiming it again extends the
@@ -125,7 +143,8 @@ impl Client {
         let asked = self.store.interaction(completion.namespace.clone(), completion.to.clone()).await?;
         // What is unknown or answered already is told so by the store.
         let Some(asked) = asked.filter(|asked| asked.status.is_open()) else { return Ok(Ok(completion)) };
-        Ok(self.output(&asked, answer.clone()).await?.map(|output| {
+        let by = completion.answered_by();
+        Ok(self.output(&asked, answer.clone(), by).await?.map(|output| {
             completion.result = Ok(output);
             completion
         }))

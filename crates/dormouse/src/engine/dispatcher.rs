@@ -119,7 +119,7 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
     let sent = hand_over(named, interaction.clone()).await;
     let outcome = match sent {
         Sent::Accepted => SendOutcome::Sent,
-        Sent::Answered(answer) => match shared.client.output(&interaction, answer).await {
+        Sent::Answered(answer) => match shared.client.output(&interaction, answer, Some(&named.name)).await {
             Ok(Ok(output)) => {
                 count(named, "answered");
                 return tell(&reports, Report::Answered(completion(&interaction, output), sends)).await;
@@ -194,6 +194,7 @@ fn completion(interaction: &Interaction, output: Json) -> Completion {
         to: Which::Id(interaction.id),
         result: Ok(output),
         assignee: interaction.assignee.clone(),
+        by: Some(interaction.transport.clone()),
         proof: None,
     }
 }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::parts::{Acting, AskKind, FanKind, Imagine, Imagined, Kind, Part, Place};
 use super::{ActResult, FlowState};
 use crate::sample::samples;
-use crate::{Answers, ChildView, Context, NewInstance, Result, Takes, Unit, UnitStatus, Verdict};
+use crate::{Answering, Answers, ChildView, Context, NewInstance, Result, Takes, Unit, UnitStatus, Verdict};
 
 /// Runs one child for each item, and waits for all of them.
 #[track_caller]
@@ -171,6 +171,22 @@ impl<S> Asking<S> {
         E: fmt::Display,
     {
         self.kind.takes = self.kind.takes.projector(build);
+        self
+    }
+
+    /// The same, told who answers and when, too: see [`Takes::projector_with`].
+    #[must_use]
+    pub fn projector_with<R, A, T, E>(
+        mut self,
+        build: impl Fn(R, A, &Answering) -> std::result::Result<T, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        R: DeserializeOwned,
+        A: DeserializeOwned,
+        T: Serialize,
+        E: fmt::Display,
+    {
+        self.kind.takes = self.kind.takes.projector_with(build);
         self
     }
 }

@@ -67,8 +67,17 @@ pub struct Completion {
     pub result: Result<Json, String>,
     /// Who answers, if it was claimed.
     pub assignee: Option<String>,
+    /// Who is noted as having answered; without this, the assignee.
+    pub by: Option<String>,
     /// What a resume token says it was made for.
     pub proof: Option<Proof>,
+}
+
+impl Completion {
+    /// Who answers, as far as it is known.
+    pub fn answered_by(&self) -> Option<&str> {
+        self.by.as_deref().or(self.assignee.as_deref())
+    }
 }
 
 /// How a completion names its interaction.
@@ -267,8 +276,10 @@ pub struct InteractionFilter {
     pub step: Option<String>,
     /// Asked by this instance.
     pub instance: Option<InstanceId>,
-    /// Claimed, at this moment, by this person or program.
+    /// Asked of this person or program, or claimed by them at this moment.
     pub assignee: Option<String>,
+    /// Asked of this group.
+    pub group: Option<String>,
     /// Opened before this.
     pub opened_before: Option<Timestamp>,
     /// Continue after this one: the last of the page before.

@@ -16,6 +16,8 @@ pub(super) struct Envelope<'a> {
     correlation_id: Option<&'a str>,
     send: u32,
     deadline: Option<Timestamp>,
+    for_assignee: Option<&'a str>,
+    for_group: Option<&'a str>,
     #[serde(flatten)]
     resume: Option<Resume>,
     request: &'a Json,
@@ -43,6 +45,8 @@ impl<'a> Envelope<'a> {
             correlation_id: asked.correlation_id.as_deref(),
             send: asked.sends,
             deadline: asked.deadline,
+            for_assignee: asked.for_assignee.as_deref(),
+            for_group: asked.for_group.as_deref(),
             resume,
             request: &asked.request,
         }

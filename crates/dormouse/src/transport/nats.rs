@@ -185,7 +185,7 @@ impl Nats {
             let token = answer.resume_token.ok_or(Refusal::Forged)?;
             let (namespace, id, proof) = tokens.check(&token).map_err(|_| Refusal::Forged)?;
             let proof = Some(proof);
-            return Ok(Completion { namespace, to: Which::Id(id), result, assignee: None, proof });
+            return Ok(Completion { namespace, to: Which::Id(id), result, assignee: None, by: None, proof });
         }
         let to = match (answer.interaction, answer.correlation_id) {
             (Some(id), _) => Which::Id(id),
@@ -193,7 +193,7 @@ impl Nats {
             (None, None) => return Err(Refusal::Malformed),
         };
         let namespace = answer.namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
-        Ok(Completion { namespace, to, result, assignee: None, proof: None })
+        Ok(Completion { namespace, to, result, assignee: None, by: None, proof: None })
     }
 }
 

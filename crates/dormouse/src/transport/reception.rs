@@ -36,9 +36,13 @@ impl Reception {
             }
         }
         let is_taken = |place: usize| refused.iter().all(|(other, _)| *other != place);
+        let by = |completion: Completion| {
+            let by = completion.answered_by().unwrap_or(&self.transport).to_owned();
+            Completion { by: Some(by), ..completion }
+        };
         let taken = batch.into_iter().enumerate().filter(|(place, _)| is_taken(*place));
         let mut completed =
-            self.client.complete_many(taken.map(|(_, completion)| completion).collect()).await?;
+            self.client.complete_many(taken.map(|(_, completion)| by(completion)).collect()).await?;
         // From the first on, so that each is put where it was.
         for (place, refusal) in refused {
             completed.insert(place, Completed::Refused(refusal));

@@ -145,12 +145,18 @@ pub struct Interaction {
     pub dispatched_at: Option<Timestamp>,
     /// When it was resolved.
     pub resolved_at: Option<Timestamp>,
+    /// The person or program that it was asked of, if one was named.
+    pub for_assignee: Option<String>,
+    /// The group that it was asked of, if one was named.
+    pub for_group: Option<String>,
     /// Who has claimed it, to answer it.
     pub assignee: Option<String>,
     /// Until when that claim holds.
     pub assigned_until: Option<Timestamp>,
     /// Whether an answer from outside resolved it.
     pub answered: bool,
+    /// Who gave that answer, as far as it is known: a name, `resume token`, or the transport that it came by.
+    pub answered_by: Option<String>,
     /// Why it failed; or why the last send of it failed, until the next.
     pub error: Option<String>,
     /// What is asked.

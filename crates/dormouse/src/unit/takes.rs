@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -83,7 +84,7 @@ impl Takes {
     /// come at once, both are built and one is stored.
     #[must_use]
     pub fn projector<R, A, T, E>(
-        mut self,
+        self,
         build: impl Fn(R, A) -> Result<T, E> + Send + Sync + 'static,
     ) -> Self
     where
@@ -92,15 +93,39 @@ impl Takes {
         T: Serialize,
         E: fmt::Display,
     {
+        self.projector_with(move |request, answer, _| build(request, answer))
+    }
+
+    /// The same as [`Takes::projector`], for one that is told who answers and when, too.
+    #[must_use]
+    pub fn projector_with<R, A, T, E>(
+        mut self,
+        build: impl Fn(R, A, &Answering) -> Result<T, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        R: DeserializeOwned,
+        A: DeserializeOwned,
+        T: Serialize,
+        E: fmt::Display,
+    {
         self.form = Form::of::<A>;
-        self.projector = Some(Arc::new(move |request, answer| {
+        self.projector = Some(Arc::new(move |request, answer, answering| {
             let request = decode_text(request.as_str()).map_err(|error| format!("its request: {error}"))?;
             let answer = decode_text(answer.as_str())?;
-            let built = build(request, answer).map_err(|error| error.to_string())?;
+            let built = build(request, answer, answering).map_err(|error| error.to_string())?;
             Json::encode("output", &built).map_err(|error| error.to_string())
         }));
         self
     }
+}
+
+/// Who answers an interaction, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answering {
+    /// Who, as far as it is known: see [`crate::Interaction::answered_by`].
+    pub by: Option<String>,
+    /// The store's time as the answer came in.
+    pub at: Timestamp,
 }
 
 impl fmt::Debug for Takes {

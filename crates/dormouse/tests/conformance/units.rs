@@ -5,6 +5,7 @@ mod deadlines;
 mod kit;
 mod lives;
 mod outbox;
+mod people;
 mod projector;
 #[cfg(feature = "schema")]
 mod schema;

@@ -61,7 +61,8 @@ begin
             errors[c.ord] := n.error;
         elsif results[c.ord] is null then
             select r.closed, r.wake_at, r.effects into v_resolved from dormouse.resolve(
-                n.id, case when c.output is not null then 'completed' else 'failed' end, true, c.error, c.output, v_now
+                n.id, case when c.output is not null then 'completed' else 'failed' end, true, c.answered_by, c.error,
+                c.output, v_now
             ) r;
             effects := dormouse.merge(effects, v_resolved.effects);
             effects.wake_at := least(effects.wake_at, v_resolved.wake_at);
@@ -170,7 +171,7 @@ begin
                     v_now));
             when 'rejected' then
                 select r.wake_at, r.effects into v_resolved
-                from dormouse.resolve(s.id, 'failed', false, s.error, null, v_now) r;
+                from dormouse.resolve(s.id, 'failed', false, null, s.error, null, v_now) r;
                 effects := dormouse.merge(effects, v_resolved.effects);
                 effects.wake_at := least(effects.wake_at, v_resolved.wake_at);
         end case;

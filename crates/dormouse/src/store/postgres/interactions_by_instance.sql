@@ -1,9 +1,9 @@
 -- One instance's, oldest first, by units_round and interactions_item.
 select i.* from dormouse.units u join dormouse.interactions i on i.unit = u.id
-where u.instance = $10 and i.opened_at is not null and ($1::bigint is null or i.id > $1)
+where u.instance = $11 and i.opened_at is not null and ($1::bigint is null or i.id > $1)
     and ($2::text is null or i.namespace = $2) and ($3::text is null or i.status = $3)
     and ($4::text is null or i.transport = $4) and ($5::text is null or i.machine = $5)
     and ($6::text is null or i.step = $6)
-    and ($7::text is null or (i.assignee = $7 and i.assigned_until > dormouse.now()))
-    and ($8::timestamptz is null or i.opened_at < $8)
-order by i.id limit $9
+    and ($7::text is null or i.for_assignee = $7 or (i.assignee = $7 and i.assigned_until > dormouse.now()))
+    and ($8::text is null or i.for_group = $8) and ($9::timestamptz is null or i.opened_at < $9)
+order by i.id limit $10

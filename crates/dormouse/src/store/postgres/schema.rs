@@ -16,6 +16,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0007_deadlines.sql"),
     include_str!("migrations/0008_barriers.sql"),
     include_str!("migrations/0009_line.sql"),
+    include_str!("migrations/0010_assignees.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
 const FUNCTIONS: &[&str] = &[

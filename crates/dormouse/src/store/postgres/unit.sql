@@ -35,14 +35,14 @@ begin
             d.outputs_max, p_now, v_deadline,
             case when counts[o.ord] = 0 then p_now end);
         insert into dormouse.interactions (id, unit, item, instance, namespace, machine, version, step, transport,
-            status, idempotency_key, correlation_id, opened_at, deadline, send_at, request)
+            status, idempotency_key, correlation_id, opened_at, deadline, send_at, request, for_assignee, for_group)
         select nextval('dormouse.interaction_ids'), ids[o.ord], a.item, o.id, i.namespace, i.machine, o.version,
             o.step, d.transport, 'pending', a.idempotency_key, a.correlation_id, case when a.flies then p_now end,
             case when a.flies then least(v_deadline, first_late[o.ord]) end, case when a.flies and v_sends then p_now end,
-            a.request::json
+            a.request::json, a.for_assignee, a.for_group
         from (
             select ask.ordinality - 1 as item, ask.ordinality <= v_in_flight as flies, ask.request,
-                ask.idempotency_key, ask.correlation_id
+                ask.idempotency_key, ask.correlation_id, ask.for_assignee, ask.for_group
             from rows from (json_populate_recordset(null::dormouse.ask, d.asks)) with ordinality ask
             order by ask.ordinality
         ) a;
@@ -94,16 +94,16 @@ $$;
 
 -- Resolves one open item, and then closes the unit or gives the next item its place in flight.
 create or replace function dormouse.resolve(
-    p_interaction bigint, p_status text, p_answered boolean, p_error text, p_output text, p_now timestamptz,
-    out closed boolean, out wake_at timestamptz, out effects dormouse.effects
+    p_interaction bigint, p_status text, p_answered boolean, p_by text, p_error text, p_output text,
+    p_now timestamptz, out closed boolean, out wake_at timestamptz, out effects dormouse.effects
 ) language plpgsql as $$
 declare
     n record;
     u dormouse.units;
     v_verdict text;
 begin
-    update dormouse.interactions set status = p_status, resolved_at = p_now, answered = p_answered, error = p_error,
-        output = p_output::json, send_at = null
+    update dormouse.interactions set status = p_status, resolved_at = p_now, answered = p_answered, answered_by = p_by,
+        error = p_error, output = p_output::json, send_at = null
     where id = p_interaction and status in ('pending', 'dispatched') returning unit, item into strict n;
     update dormouse.units set completed = completed + (p_status = 'completed')::integer,
         failed = failed + (p_status <> 'completed')::integer
@@ -220,7 +220,7 @@ begin
             order by n.deadline, n.item limit 512
         loop
             select r.closed, r.effects into v_resolved
-            from dormouse.resolve(v_late, 'timed_out', false, null, null, p_now) r;
+            from dormouse.resolve(v_late, 'timed_out', false, null, null, null, p_now) r;
             v_effects := dormouse.merge(v_effects, v_resolved.effects);
             exit when v_resolved.closed;
         end loop;

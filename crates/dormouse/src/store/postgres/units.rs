@@ -107,6 +107,7 @@ struct Sent<'a> {
     output: Option<&'a str>,
     error: Option<std::borrow::Cow<'a, str>>,
     assignee: Option<&'a str>,
+    answered_by: Option<std::borrow::Cow<'a, str>>,
     instance: Option<i64>,
     unit: Option<i64>,
     sends: Option<u32>,
@@ -115,7 +116,7 @@ struct Sent<'a> {
 
 impl<'a> Sent<'a> {
     fn new((index, completion): (usize, &'a Completion)) -> Self {
-        let Completion { namespace, to, result, assignee, proof } = completion;
+        let Completion { namespace, to, result, assignee, by: _, proof } = completion;
         Self {
             ord: index + 1,
             namespace,
@@ -131,6 +132,7 @@ impl<'a> Sent<'a> {
             output: result.as_ref().ok().map(Json::as_str),
             error: result.as_ref().err().map(|reason| storable(reason)),
             assignee: assignee.as_deref().filter(|assignee| !assignee.contains('\0')),
+            answered_by: completion.answered_by().map(storable),
             instance: proof.map(|proof| proof.instance.0),
             unit: proof.map(|proof| proof.unit.0),
             sends: proof.map(|proof| proof.sends),
@@ -174,6 +176,8 @@ struct Ask<'a> {
     request: &'a str,
     idempotency_key: &'a str,
     correlation_id: Option<&'a str>,
+    for_assignee: Option<&'a str>,
+    for_group: Option<&'a str>,
 }
 
 impl<'a> Unit<'a> {
@@ -183,6 +187,8 @@ impl<'a> Unit<'a> {
             request: ask.request.as_str(),
             idempotency_key: &ask.idempotency_key,
             correlation_id: ask.correlation_id.as_deref(),
+            for_assignee: ask.for_assignee.as_deref(),
+            for_group: ask.for_group.as_deref(),
         };
         Self {
             shape: dispatch.shape.as_str(),

@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0007_deadlines.sql"),
     include_str!("migrations/0008_barriers.sql"),
     include_str!("migrations/0009_line.sql"),
+    include_str!("migrations/0010_assignees.sql"),
 ];
 /// How long a statement waits for another process before it is [`Error::Busy`].
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -22,6 +22,7 @@ const LANES: [&str; 2] = ["l1", "l2"];
 const SIGNALS: [&str; 3] = ["a", "b", "c"];
 const DEDUPS: [&str; 2] = ["d1", "d2"];
 const PEOPLE: [&str; 2] = ["ann", "bob"];
+const GROUPS: [&str; 2] = ["cooks", "waiters"];
 const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 
 /// A sequence of operations, which is always the same for one seed.
@@ -167,6 +168,8 @@ impl Random {
             request: self.at().state,
             idempotency_key: format!("key-{item}"),
             correlation_id: self.perhaps(2, |random| random.of(&KEYS).to_owned()),
+            for_assignee: self.perhaps(3, |random| random.of(&PEOPLE).to_owned()),
+            for_group: self.perhaps(3, |random| random.of(&GROUPS).to_owned()),
         };
         Dispatch {
             asks: (0..asks).map(ask).collect(),
@@ -194,6 +197,7 @@ impl Random {
                 _ => Ok(self.at().state),
             },
             who: self.perhaps(4, |random| random.of(&PEOPLE)),
+            by: self.perhaps(4, |random| random.of(&["carla", "resume token"])),
         }
     }
 

@@ -72,6 +72,7 @@ pub struct Answer {
     pub namespace: Option<&'static str>,
     pub result: Result<Json, String>,
     pub who: Option<&'static str>,
+    pub by: Option<&'static str>,
 }
 
 /// An instance to be inserted.

@@ -245,6 +245,7 @@ impl Pair {
                 to,
                 result: answer.result.clone(),
                 assignee: answer.who.map(str::to_owned),
+                by: answer.by.map(str::to_owned),
                 proof: None,
             });
         }

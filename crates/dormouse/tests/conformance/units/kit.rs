@@ -20,6 +20,8 @@ pub(super) fn each(requests: &[&str]) -> Dispatch {
         request: Json::encode("request", request).expect("a text"),
         idempotency_key: format!("key-{item}"),
         correlation_id: None,
+        for_assignee: None,
+        for_group: None,
     };
     Dispatch {
         at: at("answered"),
@@ -78,6 +80,7 @@ pub(super) fn completion(to: impl Into<Which>, output: impl Serialize) -> Comple
         to: to.into(),
         result: Ok(output),
         assignee: None,
+        by: None,
         proof: None,
     }
 }

@@ -92,6 +92,7 @@ fn bound<'q>(sql: &'static str, filter: &'q InteractionFilter, limit: usize) -> 
         .bind(&filter.machine)
         .bind(&filter.step)
         .bind(&filter.assignee)
+        .bind(&filter.group)
         .bind(filter.opened_before.map(Moment))
         .bind(limit.min(i64::MAX as usize) as i64);
     match filter.instance {
@@ -102,8 +103,8 @@ fn bound<'q>(sql: &'static str, filter: &'q InteractionFilter, limit: usize) -> 
 
 /// Whether a filter names what nobody can have because the database has no such text.
 fn asks_for_nul(filter: &InteractionFilter) -> bool {
-    let InteractionFilter { namespace, transport, machine, step, assignee, .. } = filter;
-    [namespace, transport, machine, step, assignee].into_iter().flatten().any(|text| text.contains('\0'))
+    let InteractionFilter { namespace, transport, machine, step, assignee, group, .. } = filter;
+    [namespace, transport, machine, step, assignee, group].into_iter().flatten().any(|text| text.contains('\0'))
 }
 
 fn unit_view(row: &PgRow) -> Result<UnitView> {
@@ -151,7 +152,10 @@ pub(super) fn interaction(row: &PgRow) -> Result<Interaction> {
         resolved_at: row.moment_or_none("resolved_at")?,
         assignee: row.value("assignee")?,
         assigned_until: row.moment_or_none("assigned_until")?,
+        for_assignee: row.value("for_assignee")?,
+        for_group: row.value("for_group")?,
         answered: row.value("answered")?,
+        answered_by: row.value("answered_by")?,
         error: row.value("error")?,
         request: document(row, "request")?.expect("a request is never null"),
         output: document(row, "output")?,

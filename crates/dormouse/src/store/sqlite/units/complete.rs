@@ -43,12 +43,13 @@ pub(super) fn complete(tx: &mut Tx<'_>, completion: &Completion) -> Result<Compl
     }
     let mut row = tx.load(interaction.instance)?.expect("an open interaction has its instance");
     let mut unit = OpenUnit::of(tx, &row)?;
+    let by = completion.answered_by().map(storable);
     let resolution = match &completion.result {
         Ok(output) if unit.shape.answers_with_a_list() && !is_list(output, unit.outputs_max) => {
             return refused(Refusal::NotAList);
         }
-        Ok(output) => Resolution::Completed(output),
-        Err(reason) => Resolution::Failed(&storable(reason)),
+        Ok(output) => Resolution::Completed(output, by.as_deref()),
+        Err(reason) => Resolution::Failed(&storable(reason), by.as_deref()),
     };
     unit.resolve(tx, &mut row, (interaction.id, interaction.item), &resolution)?;
     tx.save(&mut row)?;

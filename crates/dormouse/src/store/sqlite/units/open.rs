@@ -98,6 +98,8 @@ fn ask(tx: &mut Tx<'_>, row: &Row, unit: &OpenUnit, dispatch: &Dispatch) -> Resu
             deadline.filter(|_| in_flight),
             send_at.filter(|_| in_flight),
             ask.request.as_str(),
+            ask.for_assignee,
+            ask.for_group,
         ])?;
     }
     if send_at.is_some() && !dispatch.asks.is_empty() {

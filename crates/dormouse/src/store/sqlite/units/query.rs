@@ -136,7 +136,7 @@ fn list<T>(
         ":after": filter.after.map(|id| id.0), ":namespace": filter.namespace,
         ":status": filter.status.map(InteractionStatus::as_str), ":transport": filter.transport,
         ":machine": filter.machine, ":step": filter.step, ":instance": filter.instance.map(|id| id.0),
-        ":assignee": filter.assignee, ":now": now.as_microsecond(),
+        ":assignee": filter.assignee, ":group": filter.group, ":now": now.as_microsecond(),
         ":opened_before": filter.opened_before.map(Timestamp::as_microsecond), ":limit": limit,
     };
     for (name, value) in all {
@@ -174,7 +174,10 @@ pub(super) fn interaction_row(row: &Row<'_>) -> rusqlite::Result<Interaction> {
         resolved_at: moment(row, "resolved_at")?,
         assignee: row.get("assignee")?,
         assigned_until: moment(row, "assigned_until")?,
+        for_assignee: row.get("for_assignee")?,
+        for_group: row.get("for_group")?,
         answered: row.get("answered")?,
+        answered_by: row.get("answered_by")?,
         error: row.get("error")?,
         request: Json::trusted(row.get::<_, Box<str>>("request")?),
         output: row.get::<_, Option<Box<str>>>("output")?.map(Json::trusted),

@@ -37,13 +37,22 @@ pub(super) struct OpenUnit {
 
 /// How an interaction is resolved.
 pub(super) enum Resolution<'a> {
-    /// Answered from outside.
-    Completed(&'a Json),
+    /// Answered from outside, perhaps by somebody who is known.
+    Completed(&'a Json, Option<&'a str>),
     /// Answered from outside, with a failure.
-    Failed(&'a str),
+    Failed(&'a str, Option<&'a str>),
     /// Refused by its receiver, or given up by its sender.
     NotSent(&'a str),
     TimedOut,
+}
+
+impl Resolution<'_> {
+    fn answered_by(&self) -> Option<&str> {
+        match self {
+            Self::Completed(_, by) | Self::Failed(_, by) => *by,
+            Self::NotSent(_) | Self::TimedOut => None,
+        }
+    }
 }
 
 impl OpenUnit {
@@ -96,10 +105,12 @@ impl OpenUnit {
         how: &Resolution<'_>,
     ) -> Result<()> {
         let (status, kind, answered, error, output) = match how {
-            Resolution::Completed(output) => {
+            Resolution::Completed(output, _) => {
                 ("completed", EventKind::InteractionCompleted, true, None, Some(*output))
             }
-            Resolution::Failed(error) => ("failed", EventKind::InteractionFailed, true, Some(*error), None),
+            Resolution::Failed(error, _) => {
+                ("failed", EventKind::InteractionFailed, true, Some(*error), None)
+            }
             Resolution::NotSent(error) => ("failed", EventKind::InteractionFailed, false, Some(*error), None),
             Resolution::TimedOut => ("timed_out", EventKind::InteractionTimedOut, false, None, None),
         };
@@ -110,7 +121,8 @@ impl OpenUnit {
             tx.now_us(),
             answered,
             error,
-            output
+            output,
+            how.answered_by(),
         ])?;
         assert_eq!(changed, 1, "interaction {id} is open");
         let data = match error {
@@ -119,7 +131,7 @@ impl OpenUnit {
         };
         tx.record(row, kind, Some(data.to_string()))?;
         match how {
-            Resolution::Completed(_) => self.completed += 1,
+            Resolution::Completed(..) => self.completed += 1,
             _ => self.failed += 1,
         }
         match self.verdict(how) {
@@ -134,7 +146,7 @@ impl OpenUnit {
 
     /// Whether the last resolution decides the unit.
     fn verdict(&self, last: &Resolution<'_>) -> Option<UnitStatus> {
-        let is_failure = !matches!(last, Resolution::Completed(_));
+        let is_failure = !matches!(last, Resolution::Completed(..));
         if is_failure && self.on_failure == OnFailure::Fail {
             return Some(UnitStatus::Failed);
         }
