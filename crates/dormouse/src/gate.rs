@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use crate::schema::Schema;
 use crate::store::Refusal;
-use crate::{Accepts, Answering, Declaration, DynMachine, Error, Interaction, Json, Limits, NewSignal, Takes};
+use crate::{
+    Accepts, Answering, Declaration, DynMachine, Error, Interaction, Json, Limits, NewSignal, Takes,
+};
 
 /// Says why a document does not decode.
 pub(crate) type Check = fn(&Json) -> Result<(), String>;

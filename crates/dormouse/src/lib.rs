@@ -66,8 +66,8 @@ pub use crate::transport::{Reception, Sending, Sent, Transport};
 #[cfg(feature = "webhook")]
 pub use crate::transport::{Targets, Webhook};
 pub use crate::unit::{
-    Answering, Answers, Ask, Dispatch, INTERACTION_API, Interaction, InteractionId, InteractionStatus, OnFailure, Shape,
-    Takes, Unit, UnitId, UnitStatus, UnitView, Verdict, VerdictStream,
+    Answering, Answers, Ask, Dispatch, INTERACTION_API, Interaction, InteractionId, InteractionStatus,
+    OnFailure, Shape, Takes, Unit, UnitId, UnitStatus, UnitView, Verdict, VerdictStream,
 };
 
 /// Everything a machine's file usually needs.

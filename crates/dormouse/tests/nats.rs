@@ -263,6 +263,31 @@ async fn what_the_database_could_not_take_comes_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_answers_are_in_hand_than_the_bound() {
+    const ANSWERS: usize = 1000;
+    let broker = Broker::start().await;
+    let provider = Provider::start(&broker, |_| Vec::new()).await;
+    let store = Arc::new(Faulty::on(sqlite().await));
+    let first = engine(store.clone(), broker.transport().await).await;
+    let id = ask(&first.client(), 1).await;
+    let request = provider.until_got(1).await.remove(0);
+    first.shutdown().await;
+    // Nobody takes them yet, so all of them are there at once: one answer, and its repeats.
+    let calls = store.calls("complete");
+    for _ in 0..ANSWERS {
+        broker.answer(request.output(json!(9))).await;
+    }
+    let second = engine(store.clone(), broker.transport().await).await;
+    assert_eq!(second.client().wait::<Asking>(id, SOON).await.expect("an output"), ["9"]);
+    let settled = broker.until_settled().await;
+    assert_eq!(settled.delivered.consumer_sequence, ANSWERS as u64, "each was delivered once");
+    let most = store.calls("answers_most");
+    assert!((2..=256).contains(&most), "they are taken together, and no more than the bound: {most}");
+    assert!(store.calls("complete") - calls >= ANSWERS.div_ceil(256));
+    second.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_stops_leaves_what_it_has_not_committed_to_the_next() {
     let broker = Broker::start().await;
     let provider = Provider::start(&broker, |_| Vec::new()).await;

@@ -141,7 +141,18 @@ fn list(page: &Value) {
     };
     let rows: Vec<_> = items(page, "items").map(row).collect();
     table(
-        &["ID", "FOR", "TRANSPORT", "STATUS", "SINCE", "UNTIL", "ASKED OF", "CLAIMED BY", "ANSWERED BY", "REQUEST"],
+        &[
+            "ID",
+            "FOR",
+            "TRANSPORT",
+            "STATUS",
+            "SINCE",
+            "UNTIL",
+            "ASKED OF",
+            "CLAIMED BY",
+            "ANSWERED BY",
+            "REQUEST",
+        ],
         &rows,
         "nothing waits for an answer",
     );

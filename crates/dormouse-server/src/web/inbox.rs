@@ -7,10 +7,10 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use super::Answered;
+use super::fields::Fields;
 use super::layout::Shell;
 use super::parts::{self, time};
 use super::visit::Visit;
-use super::fields::Fields;
 use super::{form, json, overview};
 use crate::cursor::{self, List};
 use crate::problem::{Cause, Problem};

@@ -76,7 +76,8 @@ async fn an_interaction_is_listed_for_whom_it_is_asked_of_and_tells_who_answered
     site.set_key(&key);
     let (_, menu) = site.review("a menu").await;
     let (_, wine) = site.review("a wine list").await;
-    let listed = async |query: &str| site.get(&format!("/v1/interactions?{query}")).await.expect(200)["items"].clone();
+    let listed =
+        async |query: &str| site.get(&format!("/v1/interactions?{query}")).await.expect(200)["items"].clone();
     let chefs = listed("group=critics&assignee=chef").await;
     assert_eq!((&chefs[0]["id"], &chefs[1]["id"]), (&json!(menu), &json!(wine)));
     assert_eq!((&chefs[0]["for_assignee"], &chefs[0]["for_group"]), (&json!("chef"), &json!("critics")));

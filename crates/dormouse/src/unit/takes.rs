@@ -83,10 +83,7 @@ impl Takes {
     /// It is called at the door, before the answer is admitted, and must do nothing but compute: of two answers that
     /// come at once, both are built and one is stored.
     #[must_use]
-    pub fn projector<R, A, T, E>(
-        self,
-        build: impl Fn(R, A) -> Result<T, E> + Send + Sync + 'static,
-    ) -> Self
+    pub fn projector<R, A, T, E>(self, build: impl Fn(R, A) -> Result<T, E> + Send + Sync + 'static) -> Self
     where
         R: DeserializeOwned,
         A: DeserializeOwned,

@@ -10,6 +10,7 @@ mod projector;
 #[cfg(feature = "schema")]
 mod schema;
 mod sending;
+mod shapes;
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dormouse::flow::{Child, Cx, Flow, FlowMachine, act, parallel, repeat, scene, signal};
+use dormouse::flow::{Child, Cx, Flow, FlowMachine, act, parallel, repeat, saga, scene, signal};
 use dormouse::prelude::*;
 use dormouse::{Delivered, DynMachine, Error, EventKind, NewSignal, Status, Target};
 
@@ -24,6 +24,7 @@ suite![
     an_expiry_is_for_on_receive_to_judge,
     a_signal_is_acknowledged_when_it_is_kept_and_not_when_it_is_used,
     a_condition_is_looked_at_on_entry_alone_and_a_skipped_signal_is_told,
+    a_timeout_without_on_timeout_fails_the_part,
     cancelling_closes_the_wait_and_its_deadline_changes_nothing,
     signals_sent_rapidly_and_in_any_order_are_all_kept,
     many_flows_are_signalled_at_once,
@@ -213,6 +214,18 @@ async fn a_condition_is_looked_at_on_entry_alone_and_a_skipped_signal_is_told(ki
     assert_eq!(shop.outcome(small).await.approved_by, Vec::<String>::new());
     let told = kit.history(small).await[1].state.clone();
     assert!(told.as_str().contains(r#""skipped":["approval"]"#), "{told:?}");
+    shop.engine.shutdown().await;
+}
+
+async fn a_timeout_without_on_timeout_fails_the_part(kit: Kit) {
+    let parts = (act(reserve).undo(release), signal(APPROVAL, approve).timeout(HOUR), act(ship));
+    let shop = Shop::open(&kit, Flow::new("f").then(saga("booking", parts))).await;
+    let id = shop.start(1).await;
+    kit.until(id, Status::AwaitingSignal).await;
+    kit.advance(HOUR);
+    let ended = shop.ended(id).await;
+    assert_eq!(failure(&ended), r#"booking/approval: no signal "approval" came within 3600s"#);
+    assert_eq!(shop.log(), ["reserve", "release"], "and its saga is undone");
     shop.engine.shutdown().await;
 }
 

@@ -8,7 +8,8 @@ use dormouse::jiff::Timestamp;
 use dormouse::prelude::*;
 use dormouse::store::{Assigned, Completed, InteractionFilter, Refusal};
 use dormouse::{
-    Answering, Client, Engine, Error, Interaction, InteractionId, Json, Sent, Status, Takes, Tokens, Transport,
+    Answering, Client, Engine, Error, Interaction, InteractionId, Json, Sent, Status, Takes, Tokens,
+    Transport,
 };
 
 use super::kit::*;
@@ -142,7 +143,10 @@ async fn others_may_answer_and_who_did_is_kept(kit: Kit) {
     assert_eq!(listed(&client, of(Some("carla"), None)).await, [items[1]], "what she has claimed");
     assert_eq!(listed(&client, of(Some("bob"), None)).await, [items[1]], "what he was asked");
     let refused = client.complete_as("bob", items[1], &"pie").await;
-    assert!(matches!(refused, Err(Error::CompletionRefused { refusal: Refusal::Claimed, .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::CompletionRefused { refusal: Refusal::Claimed, .. })),
+        "{refused:?}"
+    );
     client.complete_as("carla", items[1], &"pie").await.expect("it is hers");
     assert_eq!(answered_by(&client, items[1]).await.as_deref(), Some("carla"));
     let again = client.complete_as("bob", items[1], &"fish").await.expect("a repeat");
@@ -177,7 +181,8 @@ async fn who_answered_is_kept_whichever_way_the_answer_came(kit: Kit) {
     let client = engine.client();
     client.complete(items[0], &"soup").await.expect("an answer");
     assert_eq!(answered_by(&client, items[0]).await, None, "nobody said who");
-    kit.client().cancel(client.interaction(items[1]).await.expect("a read").expect("it is there").instance)
+    kit.client()
+        .cancel(client.interaction(items[1]).await.expect("a read").expect("it is there").instance)
         .await
         .expect("a cancel");
     assert_eq!(answered_by(&client, items[1]).await, None, "nobody answered");
@@ -209,7 +214,9 @@ async fn names_that_cannot_be_kept_are_refused(kit: Kit) {
         let refused = engine.client().complete_as(name, items[0], &"soup").await;
         assert!(matches!(refused, Err(Error::InvalidName { what: "assignee", .. })), "{refused:?}");
     }
-    assert!(engine.client().interaction(items[0]).await.expect("a read").expect("it is there").status.is_open());
+    assert!(
+        engine.client().interaction(items[0]).await.expect("a read").expect("it is there").status.is_open()
+    );
     engine.shutdown().await;
 }
 
@@ -220,7 +227,8 @@ async fn a_projector_is_told_who_answers_and_when(kit: Kit) {
     kit.advance(HOUR);
     client.complete(items[1], &"pie").await.expect("an answer");
     let told = client.wait::<Menu>(id, SOON).await.expect("an output");
-    let told_of = |dish: &str, by: Option<&str>, at| Told { dish: dish.to_owned(), by: by.map(str::to_owned), at };
+    let told_of =
+        |dish: &str, by: Option<&str>, at| Told { dish: dish.to_owned(), by: by.map(str::to_owned), at };
     assert_eq!(told, [told_of("soup", Some("ann"), at), told_of("pie", None, at + HOUR)]);
     engine.shutdown().await;
 }

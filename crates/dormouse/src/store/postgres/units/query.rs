@@ -104,7 +104,10 @@ fn bound<'q>(sql: &'static str, filter: &'q InteractionFilter, limit: usize) -> 
 /// Whether a filter names what nobody can have because the database has no such text.
 fn asks_for_nul(filter: &InteractionFilter) -> bool {
     let InteractionFilter { namespace, transport, machine, step, assignee, group, .. } = filter;
-    [namespace, transport, machine, step, assignee, group].into_iter().flatten().any(|text| text.contains('\0'))
+    [namespace, transport, machine, step, assignee, group]
+        .into_iter()
+        .flatten()
+        .any(|text| text.contains('\0'))
 }
 
 fn unit_view(row: &PgRow) -> Result<UnitView> {
