@@ -253,6 +253,10 @@ pub trait DynMachine: Send + Sync + 'static {
     fn accepts(&self) -> Vec<Accepts> {
         Vec::new()
     }
+    /// The steps at which a cancel does not end an instance, but asks it to undo what it did, and to end then.
+    fn undo_on_cancel(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Its steps and the ways between them, if it tells.
     fn graph(&self) -> Option<Graph> {
         None

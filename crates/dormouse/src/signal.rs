@@ -114,6 +114,10 @@ impl<T: DeserializeOwned> From<Signal<T>> for Accepts {
 #[serde(transparent)]
 pub struct SignalId(pub i64);
 
+/// The signal, and its dedup key, by which an instance is asked to undo what it did and to end: how a cancel is told where
+/// a machine declares that it undoes.
+pub(crate) const CANCEL: &str = "$cancel";
+
 /// A signal on its way in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewSignal {

@@ -487,7 +487,7 @@ pub enum Cancel {
         /// Descendants cancelled with it.
         descendants: usize,
     },
-    /// A step is running: it will be cancelled when that ends.
+    /// It will end: when the step that is running does, or when it has undone what it did.
     Requested,
     /// It had ended before.
     AlreadyEnded(Status),

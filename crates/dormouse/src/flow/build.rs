@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::machine::{FlowMachine, Step, Task, To};
-use super::parts::{ActKind, Kind, Part, Place};
+use super::parts::{ActKind, Kind, OnCancel, Part, Place};
 use super::{Flow, FlowState};
 use crate::NAME_BYTES_MAX;
 
@@ -84,6 +84,13 @@ pub(super) fn build<S: FlowState, D: Send + Sync + 'static>(
     }
     let named = (name, version, queue);
     Ok(FlowMachine::new(named, (steps, last - first), examples, warnings, deps))
+}
+
+/// The outermost saga that a part is in.
+#[derive(Clone, Copy)]
+struct Saga<'a> {
+    path: &'a str,
+    on_cancel: OnCancel,
 }
 
 #[derive(Default)]
@@ -200,24 +207,32 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
     }
 
     /// Makes the steps of parts that follow each other, and says where they begin.
-    fn sequence(&mut self, within: &str, saga: Option<&str>, parts: Vec<Part<S, D>>, after: To) -> To {
+    fn sequence(&mut self, within: &str, saga: Option<Saga<'_>>, parts: Vec<Part<S, D>>, after: To) -> To {
         parts.into_iter().rev().fold(after, |after, part| self.part(within, saga, part, after))
     }
 
-    fn part(&mut self, within: &str, saga: Option<&str>, part: Part<S, D>, after: To) -> To {
+    fn part(&mut self, within: &str, saga: Option<Saga<'_>>, part: Part<S, D>, after: To) -> To {
         let path = join(within, &part.name);
         let task = match part.kind {
-            Kind::Scene { parts, saga: false } => return self.sequence(&path, saga, parts, after),
+            Kind::Scene { parts, saga: None } => return self.sequence(&path, saga, parts, after),
             // Within another saga it is a scene: what fails there undoes all of the outer one.
-            Kind::Scene { parts, saga: true } if saga.is_some() => {
+            Kind::Scene { parts, saga: Some(on_cancel) } if saga.is_some() => {
+                if let Some(outer) = saga.filter(|outer| outer.on_cancel != on_cancel) {
+                    let (outer, way) = (outer.path, "`undo_on_cancel`");
+                    let what = format!("it is undone with {outer}: say {way} of both, or of none");
+                    self.error(&path, part.place, what);
+                }
                 return self.sequence(&path, saga, parts, after);
             }
-            Kind::Scene { parts, saga: true } => {
+            Kind::Scene { parts, saga: Some(on_cancel) } => {
                 if parts.iter().any(is_undone) {
                     self.push(&path, UNDONE, None, Task::Undone);
                 }
-                let end = self.push(&path, END, None, Task::Settle { scene: path.clone(), next: after });
-                return self.sequence(&path, Some(&path), parts, end);
+                let own = Saga { path: &path, on_cancel };
+                // A cancel that comes with the last of its parts is still to be answered at its end.
+                let at_end = Some(own).filter(|own| own.on_cancel == OnCancel::Undo);
+                let end = self.push(&path, END, at_end, Task::Settle { scene: path.clone(), next: after });
+                return self.sequence(&path, Some(own), parts, end);
             }
             Kind::Act(act) => {
                 let undo = act.undo.clone().filter(|_| saga.is_some());
@@ -266,9 +281,12 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
         self.push(&path, "", saga, task)
     }
 
-    fn push(&mut self, path: &str, suffix: &str, saga: Option<&str>, task: Task<S, D>) -> To {
+    fn push(&mut self, path: &str, suffix: &str, saga: Option<Saga<'_>>, task: Task<S, D>) -> To {
         let path = format!("{path}{suffix}");
-        self.steps.push(Step { path, saga: saga.map(str::to_owned), task });
+        let undoes = |saga: Saga<'_>| saga.on_cancel == OnCancel::Undo && !matches!(task, Task::Undo { .. });
+        let undoes_on_cancel = saga.is_some_and(undoes);
+        let saga = saga.map(|saga| saga.path.to_owned());
+        self.steps.push(Step { path, saga, undoes_on_cancel, task });
         To::Step(self.steps.len() - 1)
     }
 }

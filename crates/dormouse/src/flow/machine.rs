@@ -10,9 +10,10 @@ use super::trail::{self, Trail};
 use super::{ActResult, Cx, FlowState};
 use crate::check::{Ahead, Foreseen};
 use crate::graph::Graph;
+use crate::signal::CANCEL;
 use crate::{
-    Accepts, At, BoxError, Context, DynMachine, Fault, Json, Retry, Running, StepError, Takes, Transition,
-    Wake, When,
+    Accepts, At, BoxError, Context, DynMachine, Fault, Final, Json, Retry, Running, StepError, Takes,
+    Transition, Wake, When,
 };
 
 /// Where to go.
@@ -27,6 +28,8 @@ pub(super) struct Step<S, D> {
     pub(super) path: String,
     /// The outermost saga it is in.
     pub(super) saga: Option<String>,
+    /// Whether a cancel here undoes what that saga did.
+    pub(super) undoes_on_cancel: bool,
     pub(super) task: Task<S, D>,
 }
 
@@ -163,6 +166,9 @@ pub(super) struct Run<'a, S, D> {
 
 impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
     pub(super) async fn go(mut self, state: S, cx: &Context) -> Result<Transition, BoxError> {
+        if self.step.undoes_on_cancel && cx.inbox().iter().any(|signal| signal.name == CANCEL) {
+            return Err(Final::new("it was cancelled").into());
+        }
         match &self.step.task {
             Task::Act { run, limit, .. } => {
                 let state = timely(*limit, run(state, self.cx(cx))).await?;
@@ -335,6 +341,10 @@ impl<S: FlowState, D: Send + Sync + 'static> DynMachine for FlowMachine<S, D> {
             _ => None,
         };
         self.steps.iter().filter_map(of).collect()
+    }
+
+    fn undo_on_cancel(&self) -> Vec<String> {
+        self.steps.iter().filter(|step| step.undoes_on_cancel).map(|step| step.path.clone()).collect()
     }
 
     fn graph(&self) -> Option<Graph> {

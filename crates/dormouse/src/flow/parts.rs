@@ -41,12 +41,21 @@ pub(super) enum Kind<S, D> {
     Act(ActKind<S, D>),
     Wait(WaitKind<S, D>),
     Sleep(Arc<dyn Fn(&S) -> When + Send + Sync>),
-    Scene { parts: Vec<Part<S, D>>, saga: bool },
+    Scene { parts: Vec<Part<S, D>>, saga: Option<OnCancel> },
     Branch { cases: Vec<CaseOf<S, D>>, otherwise: Option<Vec<Part<S, D>>> },
     Repeat { goes_on: Test<S>, rounds_max: Option<u32>, parts: Vec<Part<S, D>> },
     Fan(FanKind<S>),
     Dispatch(AskKind<S>),
     Stop(Arc<dyn Fn(&S) -> String + Send + Sync>),
+}
+
+/// What a cancel does to a saga.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnCancel {
+    /// It ends, and what it did stays done.
+    End,
+    /// What it did is undone first.
+    Undo,
 }
 
 pub(super) struct ActKind<S, D> {
@@ -346,13 +355,14 @@ impl<S, D> From<Sleep<S>> for Part<S, D> {
 /// A group of parts. Its name becomes part of their paths.
 #[track_caller]
 pub fn scene<S, D>(name: impl Into<String>, parts: impl Parts<S, D>) -> Scene<S, D> {
-    Scene { name: name.into(), place: Location::caller(), parts: list(parts), saga: false }
+    Scene { name: name.into(), place: Location::caller(), parts: list(parts), saga: None }
 }
 
 /// A group of parts that is undone if one of them fails: what its acts say undoes them is run in reverse order.
 #[track_caller]
 pub fn saga<S, D>(name: impl Into<String>, parts: impl Parts<S, D>) -> Scene<S, D> {
-    Scene { name: name.into(), place: Location::caller(), parts: list(parts), saga: true }
+    let saga = Some(OnCancel::End);
+    Scene { name: name.into(), place: Location::caller(), parts: list(parts), saga }
 }
 
 /// See [`scene`] and [`saga`].
@@ -360,7 +370,7 @@ pub struct Scene<S, D> {
     name: String,
     place: Place,
     parts: Vec<Part<S, D>>,
-    saga: bool,
+    saga: Option<OnCancel>,
 }
 
 impl<S, D> Scene<S, D> {
@@ -368,6 +378,14 @@ impl<S, D> Scene<S, D> {
     #[must_use]
     pub fn then(mut self, parts: impl Parts<S, D>) -> Self {
         parts.add_to(&mut self.parts);
+        self
+    }
+
+    /// Undoes what this saga did when its instance is cancelled in the middle of it; a scene that is asked to becomes a
+    /// saga. Without this, a cancel undoes nothing. A second cancel ends the instance at once.
+    #[must_use]
+    pub fn undo_on_cancel(mut self) -> Self {
+        self.saga = Some(OnCancel::Undo);
         self
     }
 }

@@ -28,6 +28,9 @@ pub struct Declaration {
     /// The steps that say what answers they take.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub takes: Vec<Taken>,
+    /// The steps at which a cancel asks an instance to undo what it did, and to end then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undo_on_cancel: Vec<String>,
     /// Its steps and the ways between them, if it tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<Graph>,
@@ -71,6 +74,7 @@ impl Declaration {
             keeps_history: machine.history().unwrap_or(history) == History::On,
             accepts: machine.accepts().iter().map(Accepted::from).collect(),
             takes: machine.takes().iter().map(Taken::from).collect(),
+            undo_on_cancel: machine.undo_on_cancel(),
             graph: machine.graph(),
         }
     }

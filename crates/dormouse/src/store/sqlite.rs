@@ -25,6 +25,7 @@ mod readers;
 mod rider;
 mod row;
 mod tx;
+mod undo;
 mod units;
 mod writer;
 

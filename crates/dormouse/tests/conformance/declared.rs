@@ -94,6 +94,7 @@ fn declared(version: u32, migrates_from: u32) -> Declaration {
         keeps_history: true,
         accepts: vec![],
         takes: vec![],
+        undo_on_cancel: vec![],
         graph: None,
     }
 }

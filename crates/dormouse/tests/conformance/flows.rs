@@ -1,6 +1,7 @@
 //! Flows on every store.
 
 mod ahead;
+mod cancelled;
 mod children;
 #[cfg(unix)]
 mod killed;

@@ -8,6 +8,11 @@ create or replace function dormouse.cancel_all(
 ) language plpgsql as $$
 declare
     v_found constant bigint[] := dormouse.lock_tree(p_id);
+    -- One whose step was running has been asked before.
+    v_undoing constant bigint[] := array(
+        select u.id from unnest(dormouse.undoing(v_found)) u (id) join dormouse.instances i on i.id = u.id
+        where i.id <> p_id or i.status <> 'executing'
+    );
     v_changes dormouse.change[];
     v_asked bigint[];
     v_units bigint[];
@@ -18,8 +23,8 @@ begin
             case when i.status = 'awaiting_completion' then 'unit.cancelled' else 'cancelled' end,
             case when i.status = 'awaiting_completion' then dormouse.closing_data(i.id, i.round) end,
             case when i.status = 'awaiting_completion' then 'cancelled' end, null
-        )::dormouse.change) filter (where i.id = p_id or i.status <> 'executing'),
-        array_agg(i.id) filter (where i.id <> p_id and i.status = 'executing'),
+        )::dormouse.change) filter (where (i.id = p_id or i.status <> 'executing') and i.id <> all (v_undoing)),
+        array_agg(i.id) filter (where i.id <> p_id and i.status = 'executing' and i.id <> all (v_undoing)),
         array_agg(i.id) filter (where i.status = 'awaiting_completion')
     into v_changes, v_asked, v_units
     from unnest(v_found) f (id) join dormouse.instances i on i.id = f.id;
@@ -27,9 +32,65 @@ begin
     if v_units is not null then
         perform dormouse.cancel_units(v_units, p_now);
     end if;
-    effects := dormouse.apply(v_changes, p_now);
+    effects := dormouse.ask_to_undo(v_undoing, p_now);
+    if v_changes is not null then
+        effects := dormouse.merge(effects, dormouse.apply(v_changes, p_now));
+    end if;
     effects.cancel := effects.cancel || v_asked;
     descendants := cardinality(v_found) - 1;
+end
+$$;
+
+-- Those of these instances that a cancel asks to undo what they did: their machine says so of their step, and nobody
+-- has asked them before.
+create or replace function dormouse.undoing(p_ids bigint[]) returns bigint[] language plpgsql stable as $$
+begin
+    return array(
+        select i.id from unnest(p_ids) f (id) join dormouse.instances i on i.id = f.id
+        join dormouse.machines m on m.name = i.machine and m.version = i.version
+        where i.step in (select json_array_elements_text(m.told -> 'undo_on_cancel'))
+            and not exists (select from dormouse.signals s where s.instance = i.id and s.dedup_key = '$cancel')
+        order by i.id
+    );
+end
+$$;
+
+-- Asks instances, by a signal, to undo what they did and to end, and wakes them. One that is parked on children is woken
+-- by their ends. The caller holds their locks, and lets go of their units.
+create or replace function dormouse.ask_to_undo(p_ids bigint[], p_now timestamptz) returns dormouse.effects
+language plpgsql as $$
+declare
+    v_effects dormouse.effects;
+    v_changes dormouse.change[];
+begin
+    if cardinality(p_ids) = 0 then
+        return v_effects;
+    end if;
+    with asked as (
+        insert into dormouse.signals (instance, id, name, dedup_key, at, payload)
+        select id, nextval('dormouse.signal_ids'), '$cancel', '$cancel', p_now, 'null' from unnest(p_ids) id
+        returning instance, id
+    ), kept as (
+        update dormouse.instances i set inbox = i.inbox + 1 from asked a where i.id = a.instance
+    )
+    select array_agg(row(
+            i.id, 'runnable', i.version, i.step, null, i.attempt, p_now, null, null,
+            case when i.status = 'awaiting_completion' then 'unit' else 'signal' end, i.awaits, i.inbox + 1,
+            i.barrier, i.round, i.paused, i.last_error, null,
+            case when i.status = 'awaiting_completion' then 'unit.cancelled' else 'signal.received' end,
+            case when i.status = 'awaiting_completion' then dormouse.closing_data(i.id, i.round)
+                else dormouse.signal_data(a.id, '$cancel', 'null', '$cancel') end, null, null
+        )::dormouse.change) filter (where i.status in ('awaiting_completion', 'awaiting_signal', 'scheduled')
+            or (i.status = 'awaiting_children' and not exists (
+                select from dormouse.instances c
+                where c.parent = i.id and c.parent is not null and c.cascade and c.ended_at is null))),
+        array_agg(i.id) filter (where i.status = 'executing')
+    into v_changes, v_effects.cancel
+    from asked a join dormouse.instances i on i.id = a.instance;
+    if v_changes is not null then
+        v_effects := dormouse.merge(v_effects, dormouse.apply(v_changes, p_now));
+    end if;
+    return v_effects;
 end
 $$;
 
@@ -39,20 +100,25 @@ create or replace function dormouse.cancel_one(
 ) language plpgsql as $$
 declare
     v_cancelled record;
+    v_undoing bigint[];
 begin
     id := dormouse.find(p_namespace, p_id, p_key);
     perform dormouse.lock_tree(id);
     select i.status into status from dormouse.instances i where i.id = cancel_one.id;
+    v_undoing := dormouse.undoing(array[id]);
     if status is null then
         answer := 'not_found';
     elsif status in ('done', 'failed', 'cancelled') then
         answer := 'ended';
+    elsif status = 'executing' and cardinality(v_undoing) > 0 then
+        effects := dormouse.ask_to_undo(v_undoing, dormouse.now());
+        answer := 'requested';
     elsif status = 'executing' then
         update dormouse.instances i set cancel_requested = true where i.id = cancel_one.id;
         effects.cancel := array[id];
         answer := 'requested';
     else
-        answer := 'cancelled';
+        answer := case when cardinality(v_undoing) > 0 then 'requested' else 'cancelled' end;
         select c.descendants, c.effects into v_cancelled from dormouse.cancel_all(id, dormouse.now()) c;
         descendants := v_cancelled.descendants;
         effects := v_cancelled.effects;

@@ -5,6 +5,7 @@ use rusqlite::OptionalExtension;
 
 use super::row::{End, Row};
 use super::tx::Tx;
+use super::undo::{ask_to_undo, undoes};
 use super::units;
 use crate::store::{Brake, Cancel};
 use crate::{At, Error, EventKind, InstanceId, Result, Status, Target, Wake};
@@ -14,17 +15,21 @@ pub(super) fn cancel(tx: &mut Tx<'_>, namespace: &str, target: &Target) -> Resul
     if row.status.is_terminal() {
         return Ok(Cancel::AlreadyEnded(row.status));
     }
+    let undoes = undoes(tx, &row)?;
     if row.status == Status::Executing {
-        request_cancel(tx, row.id)?;
+        match undoes {
+            true => ask_to_undo(tx, &mut row)?,
+            false => request_cancel(tx, row.id)?,
+        }
         return Ok(Cancel::Requested);
     }
     let descendants = cancel_row(tx, &mut row)?;
-    Ok(Cancel::Done { descendants })
+    Ok(if undoes { Cancel::Requested } else { Cancel::Done { descendants } })
 }
 
 /// Cancels an instance and, for each spawn that chose so, its live children and theirs.
 pub(super) fn cancel_row(tx: &mut Tx<'_>, row: &mut Row) -> Result<usize> {
-    tx.end(row, &End::Cancelled)?;
+    end_or_undo(tx, row)?;
     let mut parents = vec![row.id];
     let mut descendants = 0;
     while let Some(parent) = parents.pop() {
@@ -32,9 +37,12 @@ pub(super) fn cancel_row(tx: &mut Tx<'_>, row: &mut Row) -> Result<usize> {
             let mut child = tx.load(child)?.expect("a child was just listed");
             if child.status == Status::Executing {
                 // Its own children are cancelled with it, when its running step ends.
-                request_cancel(tx, child.id)?;
+                match undoes(tx, &child)? {
+                    true => ask_to_undo(tx, &mut child)?,
+                    false => request_cancel(tx, child.id)?,
+                }
             } else if !child.status.is_terminal() {
-                tx.end(&mut child, &End::Cancelled)?;
+                end_or_undo(tx, &mut child)?;
                 parents.push(child.id);
             }
             descendants += 1;
@@ -43,7 +51,15 @@ pub(super) fn cancel_row(tx: &mut Tx<'_>, row: &mut Row) -> Result<usize> {
     Ok(descendants)
 }
 
-fn live_children(tx: &Tx<'_>, parent: InstanceId) -> Result<Vec<InstanceId>> {
+/// Ends it; or, where its machine undoes, asks it to. One whose step was running has been asked before.
+fn end_or_undo(tx: &mut Tx<'_>, row: &mut Row) -> Result<()> {
+    if row.status != Status::Executing && undoes(tx, row)? {
+        return ask_to_undo(tx, row);
+    }
+    tx.end(row, &End::Cancelled)
+}
+
+pub(super) fn live_children(tx: &Tx<'_>, parent: InstanceId) -> Result<Vec<InstanceId>> {
     let mut sql = tx.sql(
         "select id from instances where parent = ?1 and parent is not null and cascade = 1 and ended_at is null",
     )?;

@@ -8,8 +8,8 @@ use dormouse::store::{
     SendReport, Store, Which,
 };
 use dormouse::{
-    Error, InboxSignal, Inserted, Instance, InstanceId, Interaction, InteractionId, Process, SignalId,
-    Status, Target, Transition, UnitView, WorkerId,
+    Declaration, Error, InboxSignal, Inserted, Instance, InstanceId, Interaction, InteractionId, Process,
+    SignalId, Status, Target, Transition, UnitView, WorkerId,
 };
 
 use super::look::same;
@@ -296,7 +296,7 @@ impl Pair {
             lease,
             queues: vec!["default".to_owned()],
             machines: vec![("m".to_owned(), 1)],
-            declares: vec![],
+            declares: vec![undoing()],
         };
         let left = self.left.store.register(worker.clone()).await.expect("a worker registers");
         let right = self.right.store.register(worker).await.expect("a worker registers");
@@ -536,6 +536,22 @@ impl Pair {
 
     fn worker_there(&self, worker: WorkerId) -> WorkerId {
         WorkerId(self.names.workers.right(worker.0))
+    }
+}
+
+/// A machine that undoes what it did when it is cancelled at one of its steps.
+fn undoing() -> Declaration {
+    Declaration {
+        name: "m".to_owned(),
+        version: 1,
+        migrates_from: 1,
+        steps: vec![],
+        queue: "default".to_owned(),
+        keeps_history: true,
+        accepts: vec![],
+        takes: vec![],
+        undo_on_cancel: vec!["middle".to_owned()],
+        graph: None,
     }
 }
 

@@ -1,0 +1,44 @@
+//! A cancel at a step whose machine undoes what it did: the instance is asked to, by a signal, and ends by itself. Who asks
+//! a second time ends it at once.
+
+use rusqlite::params;
+
+use super::deliver::wake_by_signal;
+use super::operate::live_children;
+use super::row::Row;
+use super::tx::Tx;
+use super::units;
+use crate::signal::CANCEL;
+use crate::{Json, NewSignal, Result, SignalId, Status, Wake};
+
+/// Whether a cancel asks this instance to undo what it did.
+pub(super) fn undoes(tx: &Tx<'_>, row: &Row) -> Result<bool> {
+    let mut sql = tx.sql(include_str!("cancel_undoes.sql"))?;
+    Ok(sql.exists(params![row.machine, row.version, row.step, row.id.0])?)
+}
+
+/// Stores the request, and wakes the instance. One that is parked on children is woken by their ends.
+pub(super) fn ask_to_undo(tx: &mut Tx<'_>, row: &mut Row) -> Result<()> {
+    let signal = NewSignal::new(CANCEL, Json::null()).dedup(CANCEL);
+    let values = params![row.id.0, signal.name, signal.dedup_key, tx.now_us(), signal.payload.as_str()];
+    tx.sql(include_str!("deliver.sql"))?.execute(values)?;
+    let id = SignalId(tx.conn().last_insert_rowid());
+    row.inbox += 1;
+    match row.status {
+        Status::AwaitingCompletion => {
+            units::cancel_unit(tx, row)?;
+            row.wake(Wake::Unit, tx.now_us());
+        }
+        Status::AwaitingSignal | Status::Scheduled => wake_by_signal(tx, row, id, &signal)?,
+        Status::AwaitingChildren if live_children(tx, row.id)?.is_empty() => {
+            wake_by_signal(tx, row, id, &signal)?;
+        }
+        Status::Executing => {
+            tx.sql("update instances set inbox = ?2 where id = ?1")?.execute((row.id.0, row.inbox))?;
+            tx.effects.cancel.push(row.id);
+            return Ok(());
+        }
+        _ => {}
+    }
+    tx.save(row)
+}
