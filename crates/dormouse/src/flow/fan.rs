@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::FlowState;
 use super::machine::{Run, To};
 use super::parts::FanKind;
-use crate::{BoxError, Children, Context, Json, NewInstance, Spawn, Transition, Wake};
+use crate::{BoxError, Children, Context, Json, NewInstance, Spawn, Status, Transition, Wake};
 
 /// The most bytes of JSON that the children still to be spawned may take in the state; a longer list is made again, from
 /// the state that the part was entered with.
@@ -84,10 +84,12 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
     ) -> Result<Transition, BoxError> {
         let mut state = state;
         if cx.wake() == Some(Wake::Children) {
-            state = match &fan.join {
-                Some(join) => join(state, cx.children())?,
-                None => all_done(cx).map(|()| state)?,
-            };
+            if fan.fail_fast || fan.join.is_none() {
+                all_done(cx)?;
+            }
+            if let Some(join) = &fan.join {
+                state = join(state, cx.children())?;
+            }
         }
         let children = match &mut self.trail.left {
             Some(left) => left.next(fan, cx)?,
@@ -103,22 +105,17 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
             return self.next(next, state);
         }
         let at = self.here(&state)?;
-        let on_cancel = Children::Cancel;
-        Ok(Transition::Spawn(Spawn {
-            at,
-            children,
-            timeout: None,
-            quorum: None,
-            fail_fast: false,
-            on_release: Children::Keep,
-            on_cancel,
-        }))
+        let fail_fast = fan.fail_fast;
+        let on_release = if fail_fast { Children::Cancel } else { Children::Keep };
+        let (timeout, quorum, on_cancel) = (None, None, Children::Cancel);
+        Ok(Transition::Spawn(Spawn { at, children, timeout, quorum, fail_fast, on_release, on_cancel }))
     }
 }
 
+/// Fails for a child that is not done: for one that failed before one that was cancelled for it.
 fn all_done(cx: &Context) -> Result<(), BoxError> {
-    let failed = cx.children().iter().find(|child| child.output.is_none());
-    match failed {
+    let not_done = cx.children().iter().filter(|child| child.output.is_none());
+    match not_done.min_by_key(|child| child.status != Status::Failed) {
         None => Ok(()),
         Some(child) => {
             let why = child.error.as_deref().unwrap_or("no reason is known");

@@ -54,7 +54,7 @@ fn fan<S, D>(
     place: Place,
     spawn: impl Fn(&S, &Context) -> Vec<NewInstance> + Send + Sync + 'static,
 ) -> Fan<S, D> {
-    let kind = FanKind { spawn: Arc::new(spawn), in_flight: None, join: None };
+    let kind = FanKind { spawn: Arc::new(spawn), in_flight: None, fail_fast: false, join: None };
     Fan { name, place, kind, deps: PhantomData }
 }
 
@@ -74,8 +74,16 @@ impl<S, D> Fan<S, D> {
         self
     }
 
+    /// Fails the part at the first child that fails or is cancelled, cancels the others, and spawns no more. Then
+    /// [`Fan::join`] is not asked.
+    #[must_use]
+    pub fn fail_fast(mut self) -> Self {
+        self.kind.fail_fast = true;
+        self
+    }
+
     /// Takes what became of the children into the state, a round at a time. Without this, a child that is not done
-    /// fails the part.
+    /// fails the part, when all of its round have ended.
     #[must_use]
     pub fn join(mut self, join: impl Fn(S, &[ChildView]) -> ActResult<S> + Send + Sync + 'static) -> Self {
         self.kind.join = Some(Arc::new(join));

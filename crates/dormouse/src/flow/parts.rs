@@ -103,6 +103,8 @@ pub(super) struct FanKind<S> {
     pub(super) spawn: Spawning<S>,
     /// How many at a time.
     pub(super) in_flight: Option<usize>,
+    /// Whether the first that is not done ends the part.
+    pub(super) fail_fast: bool,
     pub(super) join: Option<Join<S>>,
 }
 

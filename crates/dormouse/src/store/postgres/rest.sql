@@ -15,6 +15,7 @@ declare
     v_child bigint;
     v_locked bigint[];
     v_status text;
+    v_undoing bigint[];
 begin
     remains := cardinality(v_rest) > v_rest_max;
     foreach v_child in array v_rest[:v_rest_max] loop
@@ -25,9 +26,13 @@ begin
             remains := true;
             continue;
         end if;
-        update dormouse.instances set joined = true, cancel_requested = cancel_requested or status = 'executing'
+        v_undoing := dormouse.undoing(array[v_child]);
+        update dormouse.instances set joined = true,
+            cancel_requested = cancel_requested or (status = 'executing' and cardinality(v_undoing) = 0)
         where id = v_child returning status into v_status;
-        if v_status = 'executing' then
+        if v_status = 'executing' and cardinality(v_undoing) > 0 then
+            effects := dormouse.merge(effects, dormouse.ask_to_undo(v_undoing, p_now));
+        elsif v_status = 'executing' then
             effects.cancel := effects.cancel || v_child;
         else
             effects := dormouse.merge(effects, (select c.effects from dormouse.cancel_all(v_child, p_now) c));

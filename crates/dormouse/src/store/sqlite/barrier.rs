@@ -5,7 +5,7 @@
 
 use rusqlite::OptionalExtension;
 
-use super::operate::{cancel_row, request_cancel};
+use super::operate::{ask_to_end, cancel_row};
 use super::row::Row;
 use super::tx::Tx;
 use crate::{Children, EventKind, InstanceId, Result, Status, Wake};
@@ -107,7 +107,7 @@ pub(super) fn let_go_of_rest(tx: &mut Tx<'_>, parent: InstanceId) -> Result<bool
         child.joined = true;
         if child.status == Status::Executing {
             tx.save(&mut child)?;
-            request_cancel(tx, child.id)?;
+            ask_to_end(tx, &mut child)?;
         } else {
             cancel_row(tx, &mut child)?;
             // It has ended before its parent, or whoever wakes with that, can want its lane.

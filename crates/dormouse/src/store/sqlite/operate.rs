@@ -17,10 +17,7 @@ pub(super) fn cancel(tx: &mut Tx<'_>, namespace: &str, target: &Target) -> Resul
     }
     let undoes = undoes(tx, &row)?;
     if row.status == Status::Executing {
-        match undoes {
-            true => ask_to_undo(tx, &mut row)?,
-            false => request_cancel(tx, row.id)?,
-        }
+        ask_to_end(tx, &mut row)?;
         return Ok(Cancel::Requested);
     }
     let descendants = cancel_row(tx, &mut row)?;
@@ -37,10 +34,7 @@ pub(super) fn cancel_row(tx: &mut Tx<'_>, row: &mut Row) -> Result<usize> {
             let mut child = tx.load(child)?.expect("a child was just listed");
             if child.status == Status::Executing {
                 // Its own children are cancelled with it, when its running step ends.
-                match undoes(tx, &child)? {
-                    true => ask_to_undo(tx, &mut child)?,
-                    false => request_cancel(tx, child.id)?,
-                }
+                ask_to_end(tx, &mut child)?;
             } else if !child.status.is_terminal() {
                 end_or_undo(tx, &mut child)?;
                 parents.push(child.id);
@@ -67,9 +61,13 @@ pub(super) fn live_children(tx: &Tx<'_>, parent: InstanceId) -> Result<Vec<Insta
     Ok(ids.collect::<rusqlite::Result<_>>()?)
 }
 
-pub(super) fn request_cancel(tx: &mut Tx<'_>, id: InstanceId) -> Result<()> {
-    tx.sql("update instances set cancel_requested = 1 where id = ?1")?.execute([id.0])?;
-    tx.effects.cancel.push(id);
+/// Asks an instance whose step is running: it is cancelled when that ends, or, where its machine undoes, undoes then.
+pub(super) fn ask_to_end(tx: &mut Tx<'_>, row: &mut Row) -> Result<()> {
+    if undoes(tx, row)? {
+        return ask_to_undo(tx, row);
+    }
+    tx.sql("update instances set cancel_requested = 1 where id = ?1")?.execute([row.id.0])?;
+    tx.effects.cancel.push(row.id);
     Ok(())
 }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dormouse::flow::{ActResult, Flow, each};
+use dormouse::flow::{ActResult, Child, Flow, act, each, parallel, saga};
 use dormouse::prelude::*;
 use dormouse::store::Filter;
-use dormouse::{ChildView, Engine, InstanceId};
+use dormouse::{ChildView, Engine, InstanceId, Status};
 
 use super::shop::*;
 use crate::kit::{Kit, SOON};
@@ -16,6 +16,9 @@ suite![
     a_list_too_long_to_keep_is_made_again_of_the_state_it_was_entered_with,
     a_long_list_that_comes_out_different_fails_the_part,
     what_is_left_to_be_spawned_keeps_its_digits,
+    a_part_that_fails_fast_ends_at_the_first_failure_and_cancels_the_others,
+    a_part_that_fails_fast_and_does_not_fail_is_joined,
+    branches_in_parallel_may_fail_fast,
 ];
 
 fn doubles(order: &Order) -> Vec<NewInstance> {
@@ -123,5 +126,54 @@ async fn what_is_left_to_be_spawned_keeps_its_digits(kit: Kit) {
         }
     }
     engine.client().wait_end(id, SOON).await.expect("it ends");
+    engine.shutdown().await;
+}
+
+/// One that nobody runs, so that it never ends by itself.
+fn endless() -> NewInstance {
+    NewInstance::named("nobody", 1, dormouse::At { step: "s".into(), state: dormouse::Json::null() })
+}
+
+async fn a_part_that_fails_fast_ends_at_the_first_failure_and_cancels_the_others(kit: Kit) {
+    let rows = |_: &Order| {
+        let first = vec![endless(), NewInstance::job::<Double>(13), endless()];
+        first.into_iter().chain((0..5).map(NewInstance::job::<Double>)).collect()
+    };
+    let never = |_: Order, _: &[ChildView]| -> ActResult<Order> { panic!("a join is not asked") };
+    let parts = (act(reserve).undo(release), each("rows", rows).in_flight(3).fail_fast().join(never));
+    let (engine, id) = run(&kit, Flow::new("f").then(saga("booking", parts)), 1).await;
+    let ended = engine.client().wait_end(id, SOON).await.expect("it ends");
+    let children = kit.list(Filter { parent: Some(id), ..Filter::default() }).await;
+    let failed = children.iter().find(|child| child.status == Status::Failed).expect("one has failed").id;
+    let expected = format!("booking/rows: its child {failed} is failed: nobody doubles that");
+    assert_eq!(failure(&ended), expected, "the failure is told, and not what was cancelled for it");
+    let mut statuses: Vec<_> = children.iter().map(|child| child.status).collect();
+    statuses.sort_unstable();
+    assert_eq!(
+        statuses,
+        [Status::Failed, Status::Cancelled, Status::Cancelled],
+        "the others are not spawned"
+    );
+    let left: Order = ended.state.decode("state").expect("an order");
+    assert_eq!(left.done, ["reserve", "release"]);
+    engine.shutdown().await;
+}
+
+async fn a_part_that_fails_fast_and_does_not_fail_is_joined(kit: Kit) {
+    let flow = Flow::new("f").then(each("rows", doubles).in_flight(3).fail_fast().join(note_outputs));
+    let (engine, id) = run(&kit, flow, 8).await;
+    let ended = engine.client().wait_end(id, SOON).await.expect("it ends");
+    assert_eq!(order(&ended).done, doubled(8));
+    engine.shutdown().await;
+}
+
+async fn branches_in_parallel_may_fail_fast(kit: Kit) {
+    let branches: [(&'static str, Child<Order>); 2] =
+        [("endless", |_| endless()), ("failing", |_| NewInstance::job::<Double>(13))];
+    let (engine, id) = run(&kit, Flow::new("f").then(parallel("both", branches).fail_fast()), 1).await;
+    let ended = engine.client().wait_end(id, SOON).await.expect("it ends");
+    assert!(failure(&ended).ends_with("is failed: nobody doubles that"), "{ended:?}");
+    let children = kit.list(Filter { parent: Some(id), ..Filter::default() }).await;
+    assert!(children.iter().all(|child| child.status.is_terminal()), "{children:?}");
     engine.shutdown().await;
 }
