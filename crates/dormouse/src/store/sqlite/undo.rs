@@ -33,12 +33,14 @@ pub(super) fn ask_to_undo(tx: &mut Tx<'_>, row: &mut Row) -> Result<()> {
         Status::AwaitingChildren if live_children(tx, row.id)?.is_empty() => {
             wake_by_signal(tx, row, id, &signal)?;
         }
-        Status::Executing => {
+        // It sees the request when its children have ended, when it is claimed, or at its next step.
+        _ => {
             tx.sql("update instances set inbox = ?2 where id = ?1")?.execute((row.id.0, row.inbox))?;
-            tx.effects.cancel.push(row.id);
+            if row.status == Status::Executing {
+                tx.effects.cancel.push(row.id);
+            }
             return Ok(());
         }
-        _ => {}
     }
     tx.save(row)
 }
