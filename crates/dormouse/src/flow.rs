@@ -7,6 +7,7 @@ mod build;
 mod fan;
 mod foresee;
 mod graph;
+mod groups;
 mod machine;
 mod others;
 mod parts;
@@ -22,12 +23,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use self::build::{Finding, Findings};
+pub use self::groups::{Branch, Repeat, Scene, branch, repeat, saga, scene};
 pub use self::machine::FlowMachine;
 pub use self::others::{Asking, Child, Fan, call, dispatch, each, parallel};
-pub use self::parts::{
-    Act, Branch, Part, Parts, Repeat, Scene, Sleep, Stop, Wait, act, branch, fail, repeat, saga, scene,
-    signal, sleep,
-};
+pub use self::parts::{Act, Part, Parts, Sleep, Stop, Wait, act, fail, signal, sleep};
 use crate::{At, BoxError, Context, Json, NewInstance, Result};
 
 /// What an act gives back: the state as it is now.

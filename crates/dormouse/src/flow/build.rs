@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::groups::OnCancel;
 use super::machine::{FlowMachine, Step, Task, To};
-use super::parts::{ActKind, Kind, OnCancel, Part, Place};
+use super::parts::{ActKind, Kind, Part, Place};
 use super::{Flow, FlowState};
 use crate::NAME_BYTES_MAX;
 
