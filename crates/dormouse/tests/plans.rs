@@ -12,10 +12,12 @@ const SCHEMA: &[&str] = &[
     include_str!("../src/store/sqlite/migrations/0007_deadlines.sql"),
     include_str!("../src/store/sqlite/migrations/0008_barriers.sql"),
     include_str!("../src/store/sqlite/migrations/0009_line.sql"),
+    include_str!("../src/store/sqlite/migrations/0010_assignees.sql"),
 ];
 const BACKLOG_AWAITING: &str = include_str!("../src/store/sqlite/backlog_awaiting.sql");
 const BACKLOG_NAMES: &str = include_str!("../src/store/sqlite/backlog_names.sql");
 const BACKLOG_OLDEST: &str = include_str!("../src/store/sqlite/backlog_oldest.sql");
+const CANCEL_UNDOES: &str = include_str!("../src/store/sqlite/cancel_undoes.sql");
 const CLAIM: &str = include_str!("../src/store/sqlite/claim.sql");
 const CLAIM_LINE: &str = include_str!("../src/store/sqlite/claim_line.sql");
 const CLAIM_NAMESPACE: &str = include_str!("../src/store/sqlite/claim_namespace.sql");
@@ -108,6 +110,13 @@ fn a_row_that_is_known_by_its_id_is_found_by_it() {
         let plan = plan(&conn, sql);
         assert_eq!(plan, "SEARCH instances USING INTEGER PRIMARY KEY (rowid=?)", "{sql}");
     }
+}
+
+#[test]
+fn whether_a_cancel_undoes_is_found_by_the_machine_and_the_instance() {
+    let plan = plan(&database(), CANCEL_UNDOES);
+    assert!(plan.contains("SEARCH m USING PRIMARY KEY (name=? AND version=?)"), "{plan}");
+    assert!(plan.contains("signals_dedup (instance=? AND dedup_key=?)"), "{plan}");
 }
 
 #[test]

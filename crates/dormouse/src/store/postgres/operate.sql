@@ -189,6 +189,9 @@ begin
         answer := 'key_taken';
     else
         answer := 'retried';
+        -- Whoever asked it to undo what it did has been answered.
+        delete from dormouse.signals s where s.instance = i.id and s.dedup_key = '$cancel';
+        i.inbox := i.inbox - found::integer;
         v_was_parked := i.wake is null;
         v_change := row(
             i.id, 'runnable', i.version, coalesce(p_step, i.step), p_state::json, 0, v_now, null, null, i.wake,

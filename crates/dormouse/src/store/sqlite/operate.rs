@@ -5,7 +5,7 @@ use rusqlite::OptionalExtension;
 
 use super::row::{End, Row};
 use super::tx::Tx;
-use super::undo::{ask_to_undo, undoes};
+use super::undo::{ask_to_undo, forget_request, undoes};
 use super::units;
 use crate::store::{Brake, Cancel};
 use crate::{At, Error, EventKind, InstanceId, Result, Status, Target, Wake};
@@ -87,6 +87,7 @@ pub(super) fn retry(
     {
         return Err(Error::KeyTaken { key: key.clone(), holder });
     }
+    forget_request(tx, &mut row)?;
     row.attempt = 0;
     row.ended_at = None;
     let was_parked = row.wake.is_none();

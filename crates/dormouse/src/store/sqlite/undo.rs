@@ -44,3 +44,10 @@ pub(super) fn ask_to_undo(tx: &mut Tx<'_>, row: &mut Row) -> Result<()> {
     }
     tx.save(row)
 }
+
+/// Forgets that an instance was asked: it is to run again.
+pub(super) fn forget_request(tx: &Tx<'_>, row: &mut Row) -> Result<()> {
+    let mut sql = tx.sql("delete from signals where instance = ?1 and dedup_key = ?2")?;
+    row.inbox -= sql.execute((row.id.0, CANCEL))? as u32;
+    Ok(())
+}

@@ -21,6 +21,7 @@ suite![
     children_of_a_cancelled_saga_undo_first,
     whoever_has_not_the_code_cancels_the_same_way,
     a_crash_in_the_middle_of_undoing_goes_on_with_it,
+    a_retry_forgets_that_it_was_cancelled,
 ];
 
 fn undone<P: dormouse::flow::Parts<Order, Log>>(part: P) -> Flow<Order, Log> {
@@ -225,4 +226,19 @@ async fn a_crash_in_the_middle_of_undoing_goes_on_with_it(kit: Kit) {
     assert_eq!(failure(&ended), "desk/booking/approval: it was cancelled");
     assert_eq!(heir.log(), ["refund", "release"]);
     heir.engine.shutdown().await;
+}
+
+async fn a_retry_forgets_that_it_was_cancelled(kit: Kit) {
+    let shop = Shop::open(&kit, undone(signal(APPROVAL, approve).timeout(HOUR))).await;
+    let id = parked(&shop, &kit, Status::AwaitingSignal).await;
+    shop.client().pause(id).await.expect("a live target");
+    assert_eq!(shop.client().cancel(id).await.expect("a live target"), Cancel::Requested);
+    assert_eq!(shop.client().cancel(id).await.expect("a live target"), Cancel::Done { descendants: 0 });
+    shop.client().retry(id).await.expect("a cancelled instance");
+    shop.client().resume(id).await.expect("a live target");
+    kit.until(id, Status::AwaitingSignal).await;
+    assert!(shop.client().inbox(id).await.expect("a read").is_empty());
+    shop.approve(id, "Ada").await;
+    assert_eq!(shop.outcome(id).await.done, ["reserve", "ship"]);
+    shop.engine.shutdown().await;
 }
