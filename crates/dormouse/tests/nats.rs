@@ -104,6 +104,8 @@ async fn requests_go_out_and_answers_come_back_in_item_order() {
     let id = ask(&engine.client(), 50).await;
     let told = engine.client().wait::<Asking>(id, SOON).await.expect("an output");
     assert_eq!(told, (0..50).map(|item| (item * 2).to_string()).collect::<Vec<_>>());
+    let answered = engine.client().interactions(InteractionFilter::default()).await.expect("a read");
+    assert!(answered.iter().all(|asked| asked.answered_by.as_deref() == Some("bank")), "{answered:?}");
     let settled = broker.until_settled().await;
     assert_eq!(
         (settled.ack_floor.stream_sequence, settled.num_redelivered),

@@ -39,6 +39,7 @@ impl Machine for FraudCheck {
         Ok(match state {
             Check::Ask { orders } => {
                 let unit = Unit::each(orders).transport("partner").idempotency_key(String::clone);
+                let unit = unit.for_assignee("ann").for_group("fraud").timeout(Duration::from_secs(60));
                 Outcome::dispatch(unit.item_timeout(Duration::from_secs(2)), Check::Told)
             }
             Check::Told => {
@@ -75,6 +76,7 @@ async fn a_partner_of_every_kind_is_asked_until_it_answers_or_its_time_is_over()
     ];
     assert_eq!(told, expected);
     let requests = partner.requests();
+    let asked = engine.client().interactions(InteractionFilter::default()).await.expect("a read");
     let of = |order: &str| requests.iter().filter(|request| request.id == order).collect::<Vec<_>>();
     assert_eq!(of("busy").len(), 2, "it was busy once");
     assert_eq!(of("moved").len(), 1, "and nobody went where it pointed");
@@ -82,6 +84,10 @@ async fn a_partner_of_every_kind_is_asked_until_it_answers_or_its_time_is_over()
         assert_eq!(request.signatures.split(' ').count(), 2, "of both secrets");
         assert!(request.signatures.split(' ').all(|signature| signature.starts_with("v1,")));
         assert_eq!(request.envelope.idempotency_key, request.id);
+        let asked = asked.iter().find(|asked| asked.idempotency_key == request.id).expect("it was asked");
+        assert_eq!(Some(request.envelope.deadline), asked.deadline, "the nearer of both");
+        let Envelope { for_assignee, for_group, .. } = &request.envelope;
+        assert_eq!((for_assignee.as_str(), for_group.as_str()), ("ann", "fraud"));
     }
     let old = of("later")[0].token();
     let again =
@@ -177,6 +183,9 @@ struct Envelope {
     resume_url: String,
     request: String,
     send: u32,
+    deadline: dormouse::jiff::Timestamp,
+    for_assignee: String,
+    for_group: String,
 }
 
 impl Got {

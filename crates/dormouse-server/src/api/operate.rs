@@ -29,7 +29,7 @@ pub(super) struct CancelView {
 enum CancelWord {
     /// It is cancelled.
     Done,
-    /// A step is running: it will be cancelled when that ends.
+    /// It will end: when the step that is running does, or when it has undone what it did.
     Requested,
     /// It had ended before.
     AlreadyEnded,
