@@ -9,11 +9,12 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::machine::decode_at;
 use crate::store::sqlite::{self, OwnWrites};
 use crate::store::{Rider, Store};
 use crate::{
-    Answers, BoxError, Error, InboxSignal, InstanceId, Json, Result, Signal, SignalId, Status, VerdictStream,
-    Wake,
+    Answers, At, BoxError, Error, InboxSignal, InstanceId, Json, Machine, Result, Signal, SignalId, Status,
+    VerdictStream, Wake,
 };
 
 /// What a step is handed besides its state.
@@ -79,8 +80,15 @@ pub struct ChildView {
     pub machine: String,
     /// Its key.
     pub key: Option<String>,
+    /// Its machine's version.
+    pub version: u32,
     /// Its status; not terminal if a quorum or a deadline released the barrier first.
     pub status: Status,
+    /// The step it is at, or ended at.
+    pub step: String,
+    /// The state of that step; `None` of a child that is done. A parent reads what a done child made from its output,
+    /// so its state is not loaded: a claim brings at most one document for each child.
+    pub state: Option<Json>,
     /// What it is done with.
     pub output: Option<Json>,
     /// Why it failed.
@@ -91,6 +99,23 @@ impl ChildView {
     /// Its output in its type; `None` if it has none.
     pub fn output<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         self.output.as_ref().map(|output| output.decode("child's output")).transpose()
+    }
+
+    /// Its step and state as its machine's own enum: how far a child got that failed, was cancelled or still runs.
+    /// `None` of one that is done.
+    ///
+    /// Fails if the child is of another machine, or its state does not decode because it is of another version.
+    pub fn state_as<M: Machine>(&self) -> Result<Option<M::State>> {
+        if self.machine != M::NAME {
+            return Err(Error::WrongMachine {
+                id: self.id,
+                machine: self.machine.clone(),
+                asked_for: M::NAME,
+            });
+        }
+        let Some(state) = &self.state else { return Ok(None) };
+        let at = At { step: self.step.clone().into(), state: state.clone() };
+        decode_at(&at).map(Some).map_err(|reason| Error::Decode { what: "child's state", reason })
     }
 }
 

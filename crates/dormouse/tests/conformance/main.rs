@@ -51,6 +51,7 @@ mod declared;
 mod encoding;
 mod explain;
 mod finals;
+mod family;
 mod flows;
 mod groups;
 mod history;

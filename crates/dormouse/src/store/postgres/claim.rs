@@ -100,14 +100,18 @@ struct Child {
     id: i64,
     machine: String,
     key: Option<String>,
+    version: u32,
     status: Status,
-    output: Option<Box<str>>,
+    step: String,
     error: Option<String>,
+    output: Option<Box<str>>,
+    state: Option<Box<str>>,
 }
 
 impl From<Child> for ChildView {
     fn from(child: Child) -> Self {
-        let Child { id, machine, key, status, output, error } = child;
-        Self { id: InstanceId(id), machine, key, status, output: output.map(Json::trusted), error }
+        let Child { id, machine, key, version, status, step, error, output, state } = child;
+        let (output, state) = (output.map(Json::trusted), state.map(Json::trusted));
+        Self { id: InstanceId(id), machine, key, version, status, step, state, output, error }
     }
 }

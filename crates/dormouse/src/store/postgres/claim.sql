@@ -204,13 +204,14 @@ begin
 end
 $$;
 
--- One round of a parent's children, by instances_parent.
+-- One round of a parent's children, by instances_parent. Of those that are done, the output is enough.
 create or replace function dormouse.children(p_parent bigint, p_round integer) returns json
 language plpgsql stable as $$
 begin
     return (
-        select json_agg(json_build_object('id', id, 'machine', machine, 'key', key, 'status', status,
-            'output', output::text, 'error', last_error) order by id)
+        select json_agg(json_build_object('id', id, 'machine', machine, 'key', key, 'version', version,
+            'status', status, 'step', step, 'error', last_error, 'output', output::text,
+            'state', case when status <> 'done' then state::text end) order by id)
         from dormouse.instances where parent = p_parent and parent_round = p_round and parent is not null
     );
 end

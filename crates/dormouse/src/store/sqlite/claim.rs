@@ -194,9 +194,12 @@ fn children(tx: &Tx<'_>, parent: InstanceId, round: u32) -> Result<Vec<ChildView
             id: InstanceId(row.get(0)?),
             machine: row.get(1)?,
             key: row.get(2)?,
-            status: status(row.get_ref(3)?.as_str()?),
-            output: row.get::<_, Option<Box<str>>>(4)?.map(Json::trusted),
-            error: row.get(5)?,
+            version: row.get(3)?,
+            status: status(row.get_ref(4)?.as_str()?),
+            step: row.get(5)?,
+            error: row.get(6)?,
+            output: row.get::<_, Option<Box<str>>>(7)?.map(Json::trusted),
+            state: row.get::<_, Option<Box<str>>>(8)?.map(Json::trusted),
         })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)

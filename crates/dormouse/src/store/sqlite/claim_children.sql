@@ -1,4 +1,6 @@
--- One round of a parent's children, by instances_parent.
-select id, machine, key, status, output, last_error from instances
+-- One round of a parent's children, by instances_parent. Of those that are done, the output is enough.
+select id, machine, key, version, status, step, last_error, output,
+    case when status <> 'done' then state end
+from instances
 where parent = ?1 and parent_round = ?2
 order by id
