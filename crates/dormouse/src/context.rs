@@ -91,7 +91,7 @@ pub struct ChildView {
     pub state: Option<Json>,
     /// What it is done with.
     pub output: Option<Json>,
-    /// Why it failed.
+    /// Why it failed or was cancelled.
     pub error: Option<String>,
 }
 

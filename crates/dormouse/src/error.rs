@@ -17,7 +17,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A key, name, queue, lane or namespace that cannot be used.
+    /// A key, name, queue, lane, namespace or reason that cannot be used.
     #[error("the {what} {value:?} is refused: {reason}")]
     InvalidName {
         /// Which kind of name.
@@ -124,6 +124,16 @@ pub enum Error {
         /// What would be needed.
         reason: &'static str,
     },
+    /// The instance is not at the `seq` at which the caller wanted to act on it; nothing was changed.
+    #[error("instance {id} is at seq {actual} and not at {expected}: it moved in between; look at it again")]
+    StaleSeq {
+        /// The instance.
+        id: InstanceId,
+        /// The `seq` the caller expected.
+        expected: u64,
+        /// The `seq` the instance is at.
+        actual: u64,
+    },
     /// No code that is registered here knows the machine, so nothing can be said of what its instances would do.
     #[error("no code here knows machine {machine} version {version}: ask a program that registers it")]
     Untold {
@@ -176,7 +186,7 @@ pub enum Error {
         id: InstanceId,
         /// `failed` or `cancelled`.
         status: Status,
-        /// Its `last_error`.
+        /// Why it failed or was cancelled.
         error: Option<String>,
     },
     /// The instance is of another machine than the caller thinks.

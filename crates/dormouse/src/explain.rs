@@ -14,7 +14,7 @@ pub(crate) fn explain(situation: &Situation) -> String {
         Status::Failed => {
             format!("it failed: {}", instance.last_error.as_deref().unwrap_or("no reason was given"))
         }
-        Status::Cancelled => "it was cancelled".to_owned(),
+        Status::Cancelled => format!("it was cancelled{}", cancelled(instance)),
         Status::Executing => executing(situation),
         Status::Scheduled if instance.attempt > 0 => retrying(situation),
         Status::Scheduled => format!("it sleeps{until}"),
@@ -56,7 +56,11 @@ fn retrying(situation: &Situation) -> String {
 fn executing(situation: &Situation) -> String {
     let instance = &situation.instance;
     let holder = situation.workers.iter().find(|worker| Some(worker.id) == instance.worker);
-    let cancel = if instance.cancel_requested { "; it will be cancelled when that ends" } else { "" };
+    let cancel = if instance.cancel_requested {
+        format!("; it will be cancelled when that ends{}", cancelled(instance))
+    } else {
+        String::new()
+    };
     match holder {
         Some(worker) => {
             format!(
@@ -67,6 +71,13 @@ fn executing(situation: &Situation) -> String {
         }
         None => "the worker that ran its step is gone: it will be taken back by the next reaper".to_owned(),
     }
+}
+
+/// With which ancestor, and why.
+fn cancelled(instance: &Instance) -> String {
+    let with = instance.cancelled_with.map(|id| format!(" with instance {id}")).unwrap_or_default();
+    let reason = instance.cancel_reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("{with}{reason}")
 }
 
 fn runnable(situation: &Situation) -> String {

@@ -394,6 +394,10 @@ pub struct Instance {
     pub paused: bool,
     /// Whether it will be cancelled when its running step ends.
     pub cancel_requested: bool,
+    /// Why it was cancelled, or will be when its running step ends.
+    pub cancel_reason: Option<String>,
+    /// The ancestor whose cancel took it along.
+    pub cancelled_with: Option<InstanceId>,
     /// The names it is parked on, or was woken by and has not consumed.
     pub awaits: Vec<String>,
     /// The moment the clock alone makes it runnable.

@@ -37,7 +37,9 @@ pub use async_nats;
 /// The library of moments and durations that the API speaks in.
 pub use jiff;
 
-pub use crate::client::{Client, Foresight, Happening, Look, SignalCall, Start, Started};
+pub use crate::client::{
+    CancelCall, Client, Foresight, Happening, Look, PauseCall, RetryCall, SignalCall, Start, Started,
+};
 pub use crate::clock::{Clock, SystemClock, VirtualClock, When};
 pub use crate::context::{ChildView, Context};
 pub use crate::diff::{Diff, Difference, DifferenceKind};
@@ -49,7 +51,7 @@ pub use crate::instance::{
     At, DEFAULT_NAMESPACE, Inserted, Instance, InstanceId, KeyScope, NewInstance, Status, Wake, WorkerId,
 };
 pub use crate::json::Json;
-pub use crate::limits::{Limits, NAME_BYTES_MAX};
+pub use crate::limits::{Limits, NAME_BYTES_MAX, REASON_BYTES_MAX};
 pub use crate::machine::{
     Accepted, Declaration, DynMachine, Fault, Final, Job, JobMachine, JobState, Machine, Registry, Running,
     StepError, StepResult, Taken,

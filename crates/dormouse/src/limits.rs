@@ -7,6 +7,9 @@ use crate::{Error, Json, Result};
 /// The longest key, name, queue, lane or namespace, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
+/// The longest reason of a cancel, in bytes.
+pub const REASON_BYTES_MAX: usize = 1024;
+
 /// Bounds on what callers and steps may hand in.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -52,6 +55,20 @@ fn holds_nul(json: &str) -> bool {
 /// The text of an error as every store can keep it. It comes from code that fails, so it is mended, not refused.
 pub(crate) fn storable(error: &str) -> Cow<'_, str> {
     if error.contains('\0') { error.replace('\0', "\u{FFFD}").into() } else { error.into() }
+}
+
+/// Refuses the reason of a cancel that is empty, too long, or holds control characters other than line breaks and tabs.
+pub(crate) fn check_reason(text: &str) -> Result<()> {
+    let reason = if text.trim().is_empty() {
+        "it is empty"
+    } else if text.len() > REASON_BYTES_MAX {
+        "it is over 1,024 bytes"
+    } else if text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t')) {
+        "it holds control characters"
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidName { what: "reason", value: text.chars().take(64).collect(), reason })
 }
 
 /// Refuses a name that is empty, too long, or holds control characters.

@@ -9,6 +9,7 @@ pub mod sqlite;
 
 mod access;
 mod declared;
+mod operate;
 mod query;
 mod rider;
 mod units;
@@ -26,6 +27,7 @@ pub use self::access::{
     NewApiKey, NewAudit, QueueDepth, Repeatable, Scope,
 };
 pub use self::declared::{Declarations, Declared};
+pub use self::operate::{Brake, Cancel, CancelRequest};
 pub use self::query::{Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
 pub use self::rider::Rider;
 pub(crate) use self::units::outbox_queue;
@@ -118,13 +120,27 @@ pub trait Store: UnitStore + Send + Sync + 'static {
     fn collect(&self, collect: Collect) -> Reply<'_, Collected>;
 
     /// Cancels an instance, at once or when its running step ends.
-    fn cancel(&self, namespace: String, target: Target) -> Reply<'_, Written<Cancel>>;
+    fn cancel(&self, namespace: String, target: Target, request: CancelRequest)
+    -> Reply<'_, Written<Cancel>>;
 
-    /// Makes an ended instance runnable again, at its step or elsewhere.
-    fn retry(&self, namespace: String, target: Target, at: Option<At>) -> Reply<'_, Written<InstanceId>>;
+    /// Makes an ended instance runnable again, at its step or elsewhere. With an expected `seq`, an instance that is at
+    /// another one is left alone: [`crate::Error::StaleSeq`].
+    fn retry(
+        &self,
+        namespace: String,
+        target: Target,
+        at: Option<At>,
+        expected_seq: Option<u64>,
+    ) -> Reply<'_, Written<InstanceId>>;
 
-    /// Puts an instance's brake on or off.
-    fn pause(&self, namespace: String, target: Target, brake: Brake) -> Reply<'_, Written<InstanceId>>;
+    /// Puts an instance's brake on or off, perhaps only if it is at this `seq`.
+    fn pause(
+        &self,
+        namespace: String,
+        target: Target,
+        brake: Brake,
+        expected_seq: Option<u64>,
+    ) -> Reply<'_, Written<InstanceId>>;
 
     /// Puts a queue's brake on or off.
     fn pause_queue(&self, namespace: String, queue: String, brake: Brake) -> Reply<'_, Written<()>>;
@@ -477,27 +493,4 @@ pub struct Collected {
     pub events: usize,
     /// Where to look on for events; `None` if all were looked at.
     pub events_next: Option<i64>,
-}
-
-/// What became of a cancellation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cancel {
-    /// It is cancelled, with this many descendants.
-    Done {
-        /// Descendants cancelled with it.
-        descendants: usize,
-    },
-    /// It will end: when the step that is running does, or when it has undone what it did.
-    Requested,
-    /// It had ended before.
-    AlreadyEnded(Status),
-}
-
-/// A brake's position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Brake {
-    /// Not claimed.
-    On,
-    /// Claimed as usual.
-    Off,
 }

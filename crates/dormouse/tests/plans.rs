@@ -13,6 +13,7 @@ const SCHEMA: &[&str] = &[
     include_str!("../src/store/sqlite/migrations/0008_barriers.sql"),
     include_str!("../src/store/sqlite/migrations/0009_line.sql"),
     include_str!("../src/store/sqlite/migrations/0010_assignees.sql"),
+    include_str!("../src/store/sqlite/migrations/0011_operators.sql"),
 ];
 const BACKLOG_AWAITING: &str = include_str!("../src/store/sqlite/backlog_awaiting.sql");
 const BACKLOG_NAMES: &str = include_str!("../src/store/sqlite/backlog_names.sql");

@@ -1,14 +1,16 @@
 //! Operating on instances from outside.
 
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::Client;
-use crate::limits::check_name;
+use crate::limits::{check_name, check_reason};
 use crate::machine::encode_at;
-use crate::store::{Brake, Cancel, Collect, Collected};
+use crate::store::{Brake, Cancel, CancelRequest, Collect, Collected};
 use crate::{
     At, Error, Event, EventKind, InstanceId, Json, Machine, NewInstance, NewSignal, Result, Target, When,
 };
@@ -19,39 +21,45 @@ const COLLECT_ROWS_MAX: usize = 256;
 impl Client {
     /// Cancels an instance: at once, or when its running step ends. Its live children go with it, unless
     /// their spawn chose otherwise.
-    pub async fn cancel(&self, target: impl Into<Target>) -> Result<Cancel> {
-        Ok(self.applied(self.store.cancel(self.namespace.to_string(), target.into()).await?))
+    ///
+    /// ```no_run
+    /// # async fn shop(client: dormouse::Client, id: dormouse::InstanceId) -> dormouse::Result<()> {
+    /// client.cancel(id).reason("the customer called").await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "nothing is cancelled before the call is awaited"]
+    pub fn cancel(&self, target: impl Into<Target>) -> CancelCall<'_> {
+        CancelCall { client: self, target: target.into(), request: CancelRequest::default() }
     }
 
     /// Runs a failed or cancelled instance again from its step, with the inputs it had.
-    pub async fn retry(&self, target: impl Into<Target>) -> Result<InstanceId> {
-        Ok(self.applied(self.store.retry(self.namespace.to_string(), target.into(), None).await?))
+    #[must_use = "nothing is retried before the call is awaited"]
+    pub fn retry(&self, target: impl Into<Target>) -> RetryCall<'_> {
+        RetryCall { client: self, target: target.into(), at: Ok(None), expected_seq: None }
     }
 
     /// Runs a failed or cancelled instance again from another place.
-    pub async fn retry_at<M: Machine>(
-        &self,
-        target: impl Into<Target>,
-        state: M::State,
-    ) -> Result<InstanceId> {
-        self.retry_raw(target.into(), encode_at(&state)?).await
+    #[must_use = "nothing is retried before the call is awaited"]
+    pub fn retry_at<M: Machine>(&self, target: impl Into<Target>, state: M::State) -> RetryCall<'_> {
+        RetryCall { at: encode_at(&state).map(Some), ..self.retry(target) }
     }
 
     /// Runs a failed or cancelled instance again from a place known by name.
-    pub async fn retry_raw(&self, target: impl Into<Target>, at: At) -> Result<InstanceId> {
-        check_name("step name", &at.step)?;
-        self.limits.check_document("state", &at.state)?;
-        Ok(self.applied(self.store.retry(self.namespace.to_string(), target.into(), Some(at)).await?))
+    #[must_use = "nothing is retried before the call is awaited"]
+    pub fn retry_raw(&self, target: impl Into<Target>, at: At) -> RetryCall<'_> {
+        RetryCall { at: Ok(Some(at)), ..self.retry(target) }
     }
 
     /// Puts an instance's brake on: it keeps its status, takes signals, and is not claimed.
-    pub async fn pause(&self, target: impl Into<Target>) -> Result<InstanceId> {
-        Ok(self.applied(self.store.pause(self.namespace.to_string(), target.into(), Brake::On).await?))
+    #[must_use = "nothing is paused before the call is awaited"]
+    pub fn pause(&self, target: impl Into<Target>) -> PauseCall<'_> {
+        PauseCall { client: self, target: target.into(), brake: Brake::On, expected_seq: None }
     }
 
     /// Takes an instance's brake off.
-    pub async fn resume(&self, target: impl Into<Target>) -> Result<InstanceId> {
-        Ok(self.applied(self.store.pause(self.namespace.to_string(), target.into(), Brake::Off).await?))
+    #[must_use = "nothing is resumed before the call is awaited"]
+    pub fn resume(&self, target: impl Into<Target>) -> PauseCall<'_> {
+        PauseCall { brake: Brake::Off, ..self.pause(target) }
     }
 
     /// Puts the brake on a queue of this client's namespace.
@@ -117,6 +125,110 @@ impl Client {
         let after = seq.checked_sub(1).ok_or_else(missing)?;
         let events = self.store.history(id, after, 1).await?;
         events.into_iter().next().filter(|event| event.seq == seq).ok_or_else(missing)
+    }
+}
+
+/// A cancel under way: options, then `.await`.
+#[must_use = "nothing is cancelled before it is awaited"]
+pub struct CancelCall<'a> {
+    client: &'a Client,
+    target: Target,
+    request: CancelRequest,
+}
+
+impl CancelCall<'_> {
+    /// Says why, in up to 1,024 bytes. The reason is kept with the instance and in its history, and with every
+    /// descendant that is cancelled with it. If it was asked to be cancelled before, the first reason stays.
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.request.reason = Some(reason.into());
+        self
+    }
+
+    /// Cancels it only if it is at this `seq`, so that nobody acts on what moved in between; else
+    /// [`Error::StaleSeq`].
+    pub fn expected_seq(mut self, seq: u64) -> Self {
+        self.request.expected_seq = Some(seq);
+        self
+    }
+}
+
+impl<'a> IntoFuture for CancelCall<'a> {
+    type Output = Result<Cancel>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { client, target, request } = self;
+        Box::pin(async move {
+            request.reason.as_deref().map_or(Ok(()), check_reason)?;
+            Ok(client.applied(client.store.cancel(client.namespace.to_string(), target, request).await?))
+        })
+    }
+}
+
+/// A retry under way: options, then `.await`.
+#[must_use = "nothing is retried before it is awaited"]
+pub struct RetryCall<'a> {
+    client: &'a Client,
+    target: Target,
+    at: Result<Option<At>>,
+    expected_seq: Option<u64>,
+}
+
+impl RetryCall<'_> {
+    /// Retries it only if it is at this `seq`, so that nobody acts on what moved in between; else
+    /// [`Error::StaleSeq`].
+    pub fn expected_seq(mut self, seq: u64) -> Self {
+        self.expected_seq = Some(seq);
+        self
+    }
+}
+
+impl<'a> IntoFuture for RetryCall<'a> {
+    type Output = Result<InstanceId>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { client, target, at, expected_seq } = self;
+        Box::pin(async move {
+            let at = at?;
+            if let Some(at) = &at {
+                check_name("step name", &at.step)?;
+                client.limits.check_document("state", &at.state)?;
+            }
+            let namespace = client.namespace.to_string();
+            Ok(client.applied(client.store.retry(namespace, target, at, expected_seq).await?))
+        })
+    }
+}
+
+/// A brake under way: options, then `.await`.
+#[must_use = "nothing is paused or resumed before it is awaited"]
+pub struct PauseCall<'a> {
+    client: &'a Client,
+    target: Target,
+    brake: Brake,
+    expected_seq: Option<u64>,
+}
+
+impl PauseCall<'_> {
+    /// Moves the brake only if the instance is at this `seq`, so that nobody acts on what moved in between; else
+    /// [`Error::StaleSeq`]. The brake itself does not change the `seq`.
+    pub fn expected_seq(mut self, seq: u64) -> Self {
+        self.expected_seq = Some(seq);
+        self
+    }
+}
+
+impl<'a> IntoFuture for PauseCall<'a> {
+    type Output = Result<InstanceId>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { client, target, brake, expected_seq } = self;
+        Box::pin(async move {
+            let namespace = client.namespace.to_string();
+            Ok(client.applied(client.store.pause(namespace, target, brake, expected_seq).await?))
+        })
     }
 }
 

@@ -63,6 +63,9 @@ impl Client {
         }
         match (ended.status, ended.output) {
             (Status::Done, output) => output.unwrap_or_else(Json::null).decode("output"),
+            (Status::Cancelled, _) => {
+                Err(Error::Ended { id: ended.id, status: ended.status, error: ended.cancel_reason })
+            }
             (status, _) => Err(Error::Ended { id: ended.id, status, error: ended.last_error }),
         }
     }

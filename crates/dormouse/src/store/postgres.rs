@@ -51,9 +51,7 @@ use self::types::Columns;
 pub(crate) use self::within::{deliver_in, insert_in, machine_in};
 use crate::poke::Hub;
 use crate::store::{
-    About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim, Claimed,
-    Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit,
-    NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Tried, Written,
+    About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit, NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Tried, Written,
 };
 use crate::{
     At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
@@ -226,16 +224,35 @@ impl Store for PostgresStore {
         Box::pin(collect::collect(&self.db, collect))
     }
 
-    fn cancel(&self, namespace: String, target: Target) -> Reply<'_, Written<Cancel>> {
-        Box::pin(async move { operate::cancel(&self.db, &namespace, &target).await })
+    fn cancel(
+        &self,
+        namespace: String,
+        target: Target,
+        request: CancelRequest,
+    ) -> Reply<'_, Written<Cancel>> {
+        Box::pin(async move { operate::cancel(&self.db, &namespace, &target, &request).await })
     }
 
-    fn retry(&self, namespace: String, target: Target, at: Option<At>) -> Reply<'_, Written<InstanceId>> {
-        Box::pin(async move { operate::retry(&self.db, &namespace, &target, at.as_ref()).await })
+    fn retry(
+        &self,
+        namespace: String,
+        target: Target,
+        at: Option<At>,
+        expected_seq: Option<u64>,
+    ) -> Reply<'_, Written<InstanceId>> {
+        Box::pin(
+            async move { operate::retry(&self.db, &namespace, &target, at.as_ref(), expected_seq).await },
+        )
     }
 
-    fn pause(&self, namespace: String, target: Target, brake: Brake) -> Reply<'_, Written<InstanceId>> {
-        Box::pin(async move { operate::pause(&self.db, &namespace, &target, brake).await })
+    fn pause(
+        &self,
+        namespace: String,
+        target: Target,
+        brake: Brake,
+        expected_seq: Option<u64>,
+    ) -> Reply<'_, Written<InstanceId>> {
+        Box::pin(async move { operate::pause(&self.db, &namespace, &target, brake, expected_seq).await })
     }
 
     fn pause_queue(&self, namespace: String, queue: String, brake: Brake) -> Reply<'_, Written<()>> {

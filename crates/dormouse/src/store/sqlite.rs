@@ -43,9 +43,7 @@ use self::tx::Tx;
 use self::writer::{Sync, Writer};
 use crate::poke::Hub;
 use crate::store::{
-    About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim, Claimed,
-    Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit,
-    NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Tried, Written,
+    About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit, NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Tried, Written,
 };
 use crate::{
     At, Clock, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
@@ -207,16 +205,33 @@ impl Store for SqliteStore {
         quiet(self.sweep(move |tx| collect::collect(tx, &collect)))
     }
 
-    fn cancel(&self, namespace: String, target: Target) -> Reply<'_, Written<Cancel>> {
-        self.write(move |tx| operate::cancel(tx, &namespace, &target))
+    fn cancel(
+        &self,
+        namespace: String,
+        target: Target,
+        request: CancelRequest,
+    ) -> Reply<'_, Written<Cancel>> {
+        self.write(move |tx| operate::cancel(tx, &namespace, &target, &request))
     }
 
-    fn retry(&self, namespace: String, target: Target, at: Option<At>) -> Reply<'_, Written<InstanceId>> {
-        self.write(move |tx| operate::retry(tx, &namespace, &target, at.as_ref()))
+    fn retry(
+        &self,
+        namespace: String,
+        target: Target,
+        at: Option<At>,
+        expected_seq: Option<u64>,
+    ) -> Reply<'_, Written<InstanceId>> {
+        self.write(move |tx| operate::retry(tx, &namespace, &target, at.as_ref(), expected_seq))
     }
 
-    fn pause(&self, namespace: String, target: Target, brake: Brake) -> Reply<'_, Written<InstanceId>> {
-        self.write(move |tx| operate::pause(tx, &namespace, &target, brake))
+    fn pause(
+        &self,
+        namespace: String,
+        target: Target,
+        brake: Brake,
+        expected_seq: Option<u64>,
+    ) -> Reply<'_, Written<InstanceId>> {
+        self.write(move |tx| operate::pause(tx, &namespace, &target, brake, expected_seq))
     }
 
     fn pause_queue(&self, namespace: String, queue: String, brake: Brake) -> Reply<'_, Written<()>> {

@@ -9,10 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse::store::{
-    About, Admission, Answer, ApiKey, Assigned, Audit, AuditFilter, Backlog, Brake, Cancel, Changes, Claim,
-    Claimed, Collect, Collected, Commit, Completed, Completion, Declarations, Delivery, Due, Effects, Filter,
-    InteractionCount, InteractionFilter, Lease, Namespaces, NewApiKey, NewAudit, NewWorker, Outbox, Page,
-    Receipt, Repeatable, Reply, Rider, SendReport, Situation, Stats, Store, Tried, UnitStore, Which, Written,
+    About, Admission, Answer, ApiKey, Assigned, Audit, AuditFilter, Backlog, Brake, Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Completed, Completion, Declarations, Delivery, Due, Effects, Filter, InteractionCount, InteractionFilter, Lease, Namespaces, NewApiKey, NewAudit, NewWorker, Outbox, Page, Receipt, Repeatable, Reply, Rider, SendReport, Situation, Stats, Store, Tried, UnitStore, Which, Written,
 };
 use dormouse::{
     At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, Interaction,
@@ -141,9 +138,9 @@ impl Store for Faulty {
         release(worker: WorkerId, claims: Vec<(InstanceId, u64)>, tried: Tried) -> Written<usize>;
         reap(rows_max: usize) -> Written<usize>;
         collect(collect: Collect) -> Collected;
-        cancel(namespace: String, target: Target) -> Written<Cancel>;
-        retry(namespace: String, target: Target, at: Option<At>) -> Written<InstanceId>;
-        pause(namespace: String, target: Target, brake: Brake) -> Written<InstanceId>;
+        cancel(namespace: String, target: Target, request: CancelRequest) -> Written<Cancel>;
+        retry(namespace: String, target: Target, at: Option<At>, expected_seq: Option<u64>) -> Written<InstanceId>;
+        pause(namespace: String, target: Target, brake: Brake, expected_seq: Option<u64>) -> Written<InstanceId>;
         pause_queue(namespace: String, queue: String, brake: Brake) -> Written<()>;
         get(namespace: String, target: Target) -> Option<Instance>;
         list(filter: Filter) -> Page;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse::prelude::*;
-use dormouse::store::{Brake, Cancel, Commit, Filter, Hold, Receipt};
+use dormouse::store::{Brake, Cancel, CancelRequest, Commit, Filter, Hold, Receipt};
 use dormouse::{At, Children, Error, EventKind, InstanceId, Json, Spawn, Status, Transition, Wake, WorkerId};
 use serde_json::json;
 use tokio::sync::Notify;
@@ -105,7 +105,11 @@ async fn a_running_step_is_cancelled_when_it_ends_and_its_outcome_is_discarded(k
     ] {
         let id = kit.insert(m()).await;
         let claimed = kit.claim_one(worker).await;
-        let cancel = kit.store.cancel("default".to_owned(), id.into()).await.expect("an answer");
+        let cancel = kit
+            .store
+            .cancel("default".to_owned(), id.into(), CancelRequest::default())
+            .await
+            .expect("an answer");
         assert_eq!((cancel.value, cancel.effects.cancel), (Cancel::Requested, vec![id]));
         let row = kit.get(id).await;
         assert_eq!((row.status, row.cancel_requested), (Status::Executing, true));
@@ -179,7 +183,11 @@ async fn a_descendant_that_runs_is_cancelled_when_its_step_ends(kit: Kit) {
     let [runs, waits] = children_of(&kit, root).await;
     let claimed = kit.claim_one(worker).await;
     assert_eq!(claimed.id, runs);
-    let cancel = kit.store.cancel("default".to_owned(), root.into()).await.expect("an answer");
+    let cancel = kit
+        .store
+        .cancel("default".to_owned(), root.into(), CancelRequest::default())
+        .await
+        .expect("an answer");
     assert_eq!((cancel.value, cancel.effects.cancel), (Cancel::Done { descendants: 2 }, vec![runs]));
     assert_eq!((kit.status(runs).await, kit.status(waits).await), (Status::Executing, Status::Cancelled));
     // It had spawned nothing yet: what it returns now must not outlive it either.
@@ -312,7 +320,7 @@ async fn a_paused_instance_keeps_its_status_and_takes_signals_and_waits(kit: Kit
     kit.deliver(id, signal("go")).await;
     assert_eq!(kit.status(id).await, Status::Runnable);
     assert!(kit.claim(worker, 10).await.is_empty());
-    let resumed = kit.store.pause("default".to_owned(), id.into(), Brake::Off).await;
+    let resumed = kit.store.pause("default".to_owned(), id.into(), Brake::Off, None).await;
     assert!(resumed.expect("a live instance").effects.queues.contains("default"), "its queue is poked");
     let woken = kit.claim_one(worker).await;
     assert_eq!((woken.id, woken.wake, received(&woken).len()), (id, Some(Wake::Signal), 1));

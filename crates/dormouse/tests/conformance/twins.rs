@@ -69,6 +69,9 @@ async fn sqlite_and_postgres_cannot_be_told_apart() {
         "interaction.timed_out",
         "Repeat",
         "retried",
+        "cancel_reason",
+        "cancelled_with",
+        "StaleSeq",
     ];
     assert!(
         number("DORMOUSE_TWINS_SEED").is_some() || kinds.iter().all(|kind| met.contains_key(*kind)),

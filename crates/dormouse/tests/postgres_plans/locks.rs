@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dormouse::store::{Brake, Claimed, Commit, Store};
+use dormouse::store::{Brake, CancelRequest, Claimed, Commit, Store};
 use dormouse::{Error, NewInstance, NewSignal, Target, Transition, WorkerId};
 use tokio::task::JoinSet;
 
@@ -120,10 +120,10 @@ impl Mixer {
         let target = || Target::Key(format!("k{}", fastrand::usize(..KEYS)));
         let (namespace, store) = (|| "default".to_owned(), &self.verbs.store);
         let refused = |error: Error| assert!(!error.is_transient(), "{error}");
-        store.cancel(namespace(), target()).await.map_or_else(refused, drop);
+        store.cancel(namespace(), target(), CancelRequest::default()).await.map_or_else(refused, drop);
         let brake = if self.random.bool() { Brake::On } else { Brake::Off };
-        store.pause(namespace(), target(), brake).await.map_or_else(refused, drop);
-        store.pause(namespace(), target(), Brake::Off).await.map_or_else(refused, drop);
+        store.pause(namespace(), target(), brake, None).await.map_or_else(refused, drop);
+        store.pause(namespace(), target(), Brake::Off, None).await.map_or_else(refused, drop);
     }
 
     /// New instances that want the same few keys and lanes as all others.

@@ -135,31 +135,57 @@ create or replace function dormouse.signal(
     select dormouse.signal_one(namespace, id, null, name, payload, dedup_key)
 $$;
 
+-- Refuses a reason that is empty, too long, or holds control characters other than line breaks and tabs.
+create or replace function dormouse.check_reason(p_reason text) returns void
+language plpgsql immutable as $$
+begin
+    if p_reason !~ '\S' or octet_length(p_reason) > 1024
+        or translate(p_reason, e'\n\r\t', '') ~ '[[:cntrl:]]' then
+        raise exception using errcode = 'invalid_parameter_value',
+            message = format('the reason %L is refused', left(p_reason, 64)),
+            hint = 'It must have 1 to 1024 bytes and no control characters but line breaks and tabs.';
+    end if;
+end
+$$;
+
 -- Cancels an instance, and returns `cancelled`, or `requested` if a step of it is running: it is cancelled when that
--- ends. One that has ended is left as it is, and its status returned; one that is unknown is an error.
-create or replace function dormouse.cancel_target(p_namespace text, p_id bigint, p_key text) returns text
+-- ends. One that has ended is left as it is, and its status returned; one that is unknown, or not at the seq at which
+-- it is expected, is an error.
+create or replace function dormouse.cancel_target(
+    p_namespace text, p_id bigint, p_key text, p_reason text, p_expected_seq bigint
+) returns text
 language plpgsql as $$
 declare
     v_cancelled record;
 begin
-    select c.answer, c.status, c.effects into v_cancelled from dormouse.cancel_one(p_namespace, p_id, p_key) c;
+    perform dormouse.check_reason(p_reason);
+    select c.id, c.answer, c.status, c.seq, c.effects into v_cancelled
+    from dormouse.cancel_one(p_namespace, p_id, p_key, p_reason, p_expected_seq) c;
     if v_cancelled.answer = 'not_found' then
         raise exception using errcode = 'no_data_found',
             message = format('there is no instance %s', coalesce(p_id::text, format('with key %L', p_key)));
+    elsif v_cancelled.answer = 'stale_seq' then
+        raise exception using errcode = 'object_not_in_prerequisite_state',
+            message = format('instance %s is at seq %s and not at %s', v_cancelled.id, v_cancelled.seq, p_expected_seq),
+            detail = v_cancelled.seq::text, hint = 'It moved in between: look at it again.';
     end if;
     perform dormouse.poke(v_cancelled.effects);
     return case when v_cancelled.answer = 'ended' then v_cancelled.status else v_cancelled.answer end;
 end
 $$;
 
-create or replace function dormouse.cancel(key text, namespace text default 'default') returns text
+create or replace function dormouse.cancel(
+    key text, namespace text default 'default', reason text default null, expected_seq bigint default null
+) returns text
 language sql security definer set search_path = dormouse, pg_temp as $$
-    select dormouse.cancel_target(namespace, null, key)
+    select dormouse.cancel_target(namespace, null, key, reason, expected_seq)
 $$;
 
-create or replace function dormouse.cancel(id bigint, namespace text default 'default') returns text
+create or replace function dormouse.cancel(
+    id bigint, namespace text default 'default', reason text default null, expected_seq bigint default null
+) returns text
 language sql security definer set search_path = dormouse, pg_temp as $$
-    select dormouse.cancel_target(namespace, id, null)
+    select dormouse.cancel_target(namespace, id, null, reason, expected_seq)
 $$;
 
 -- Nobody but the owner runs any of this unless told so.

@@ -210,7 +210,7 @@ language plpgsql stable as $$
 begin
     return (
         select json_agg(json_build_object('id', id, 'machine', machine, 'key', key, 'version', version,
-            'status', status, 'step', step, 'error', last_error, 'output', output::text,
+            'status', status, 'step', step, 'error', case when status = 'cancelled' then cancel_reason else last_error end, 'output', output::text,
             'state', case when status <> 'done' then state::text end) order by id)
         from dormouse.instances where parent = p_parent and parent_round = p_round and parent is not null
     );

@@ -11,7 +11,7 @@ with recursive sets (awaits) as (
     ) next
 )
 select id, namespace, machine, version, key, status, step, state::text as state, seq, attempt, queue, priority, lane, blocked,
-    paused, cancel_requested, waiting.awaits, wake_at, wake, inbox, barrier, round, parent, worker, output::text as output,
+    paused, cancel_requested, cancel_reason, cancelled_with, waiting.awaits, wake_at, wake, inbox, barrier, round, parent, worker, output::text as output,
     last_error, created_at, changed_at, ended_at
 from sets cross join lateral (
     select * from dormouse.instances i

@@ -1,6 +1,6 @@
 -- By instances_key: needs a namespace; the upper bound ends the prefix.
 select id, namespace, machine, version, key, status, step, state::text as state, seq, attempt, queue, priority, lane, blocked,
-    paused, cancel_requested, awaits, wake_at, wake, inbox, barrier, round, parent, worker, output::text as output,
+    paused, cancel_requested, cancel_reason, cancelled_with, awaits, wake_at, wake, inbox, barrier, round, parent, worker, output::text as output,
     last_error, created_at, changed_at, ended_at
 from dormouse.instances
 where namespace = $2 and key is not null and key >= $9 and key < $10

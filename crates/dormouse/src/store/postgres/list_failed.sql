@@ -1,6 +1,6 @@
 -- What failed, newest first, by instances_failed. Left to itself, the primary key looks as good.
 select id, namespace, machine, version, key, status, step, state::text as state, seq, attempt, queue, priority, lane, blocked,
-    paused, cancel_requested, awaits, wake_at, wake, inbox, barrier, round, parent, worker, output::text as output,
+    paused, cancel_requested, cancel_reason, cancelled_with, awaits, wake_at, wake, inbox, barrier, round, parent, worker, output::text as output,
     last_error, created_at, changed_at, ended_at
 from dormouse.instances
 where status = 'failed' and ($1::bigint is null or id < $1)

@@ -5,19 +5,26 @@ use sqlx::postgres::PgRow;
 use super::db::Db;
 use super::deliver::address;
 use super::types::Columns;
-use crate::store::{Brake, Cancel, Effects, Written};
+use crate::store::{Brake, Cancel, CancelRequest, Effects, Written};
 use crate::{At, Error, InstanceId, Result, Target};
 
-pub(super) async fn cancel(db: &Db, namespace: &str, target: &Target) -> Result<Written<Cancel>> {
+pub(super) async fn cancel(
+    db: &Db,
+    namespace: &str,
+    target: &Target,
+    request: &CancelRequest,
+) -> Result<Written<Cancel>> {
     let (id, key) = address(target);
-    let sql = "select v.id, v.answer, v.status, v.descendants, (v.effects).* \
-        from dormouse.cancel_one($1, $2, $3) v";
-    let row = db.one(|| sqlx::query(sql).bind(namespace).bind(id).bind(key)).await?;
+    let sql = "select v.id, v.answer, v.status, v.seq, v.descendants, (v.effects).* \
+        from dormouse.cancel_one($1, $2, $3, $4, $5) v";
+    let (reason, expected) = (&request.reason, expected(request.expected_seq));
+    let query = || sqlx::query(sql).bind(namespace).bind(id).bind(key).bind(reason).bind(expected);
+    let row = db.one(query).await?;
     let value = match row.value("answer")? {
         "requested" => Cancel::Requested,
         "cancelled" => Cancel::Done { descendants: row.number("descendants")? },
         "ended" => Cancel::AlreadyEnded(row.status("status")?),
-        answer => return Err(refused(answer, &row, target, "")),
+        answer => return Err(refused(answer, &row, target, request.expected_seq, "")),
     };
     Ok(Written { value, effects: row.effects()? })
 }
@@ -27,18 +34,23 @@ pub(super) async fn retry(
     namespace: &str,
     target: &Target,
     at: Option<&At>,
+    expected_seq: Option<u64>,
 ) -> Result<Written<InstanceId>> {
     let (id, key) = address(target);
-    let sql = "select v.id, v.answer, v.status, v.key, v.holder, (v.effects).* \
-        from dormouse.retry($1, $2, $3, $4, $5) v";
+    let sql = "select v.id, v.answer, v.status, v.seq, v.key, v.holder, (v.effects).* \
+        from dormouse.retry($1, $2, $3, $4, $5, $6) v";
     let (step, state) = (at.map(|at| &*at.step), at.map(|at| at.state.as_str()));
-    let row = db.one(|| sqlx::query(sql).bind(namespace).bind(id).bind(key).bind(step).bind(state)).await?;
+    let query = || sqlx::query(sql).bind(namespace).bind(id).bind(key).bind(step).bind(state);
+    let row = db.one(|| query().bind(expected(expected_seq))).await?;
     match row.value("answer")? {
         "retried" => Ok(Written { value: InstanceId(row.value("id")?), effects: row.effects()? }),
         "key_taken" => {
             Err(Error::KeyTaken { key: row.value("key")?, holder: InstanceId(row.value("holder")?) })
         }
-        answer => Err(refused(answer, &row, target, "only a failed or cancelled instance can be retried")),
+        answer => {
+            let reason = "only a failed or cancelled instance can be retried";
+            Err(refused(answer, &row, target, expected_seq, reason))
+        }
     }
 }
 
@@ -47,14 +59,20 @@ pub(super) async fn pause(
     namespace: &str,
     target: &Target,
     brake: Brake,
+    expected_seq: Option<u64>,
 ) -> Result<Written<InstanceId>> {
     let (id, key) = address(target);
-    let sql = "select v.id, v.answer, v.status, (v.effects).* from dormouse.pause($1, $2, $3, $4) v";
+    let sql =
+        "select v.id, v.answer, v.status, v.seq, (v.effects).* from dormouse.pause($1, $2, $3, $4, $5) v";
     let paused = brake == Brake::On;
-    let row = db.one(|| sqlx::query(sql).bind(namespace).bind(id).bind(key).bind(paused)).await?;
+    let query = || sqlx::query(sql).bind(namespace).bind(id).bind(key).bind(paused);
+    let row = db.one(|| query().bind(expected(expected_seq))).await?;
     match row.value("answer")? {
         "ok" => Ok(Written { value: InstanceId(row.value("id")?), effects: row.effects()? }),
-        answer => Err(refused(answer, &row, target, "only a live instance can be paused or resumed")),
+        answer => {
+            let reason = "only a live instance can be paused or resumed";
+            Err(refused(answer, &row, target, expected_seq, reason))
+        }
     }
 }
 
@@ -74,13 +92,26 @@ pub(super) async fn pause_queue(db: &Db, namespace: &str, queue: &str, brake: Br
     Ok(Written { value: (), effects })
 }
 
-fn refused(answer: &str, row: &PgRow, target: &Target, reason: &'static str) -> Error {
-    let wrong_status = || -> Result<Error> {
-        Ok(Error::WrongStatus { id: InstanceId(row.value("id")?), status: row.status("status")?, reason })
+/// An expected `seq` as the database takes it. One that is too large for it is one that no instance has.
+fn expected(seq: Option<u64>) -> Option<i64> {
+    seq.map(|seq| i64::try_from(seq).unwrap_or(i64::MAX))
+}
+
+fn refused(
+    answer: &str,
+    row: &PgRow,
+    target: &Target,
+    expected_seq: Option<u64>,
+    reason: &'static str,
+) -> Error {
+    let id = || -> Result<InstanceId> { Ok(InstanceId(row.value("id")?)) };
+    let wrong_status = || Ok(Error::WrongStatus { id: id()?, status: row.status("status")?, reason });
+    let stale = |expected| Ok(Error::StaleSeq { id: id()?, expected, actual: row.number("seq")? });
+    let told: Result<Error> = match (answer, expected_seq) {
+        ("not_found", _) => Ok(Error::NotFound(target.clone())),
+        ("wrong_status", _) => wrong_status(),
+        ("stale_seq", Some(expected)) => stale(expected),
+        (other, _) => panic!("{other:?} is no answer to an operator"),
     };
-    match answer {
-        "not_found" => Error::NotFound(target.clone()),
-        "wrong_status" => wrong_status().unwrap_or_else(|unreadable| unreadable),
-        other => panic!("{other:?} is no answer to an operator"),
-    }
+    told.unwrap_or_else(|unreadable| unreadable)
 }

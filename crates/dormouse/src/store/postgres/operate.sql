@@ -2,7 +2,8 @@
 -- make an error of.
 
 -- Cancels an instance, and with it, for each spawn that chose so, its live children and theirs. One that runs is
--- asked to: it, and its children with it, are cancelled when its step ends.
+-- asked to: it, and its children with it, are cancelled when its step ends. Why is in the instance's row, and is told
+-- by all that go with it.
 create or replace function dormouse.cancel_all(
     p_id bigint, p_now timestamptz, out descendants integer, out effects dormouse.effects
 ) language plpgsql as $$
@@ -16,13 +17,24 @@ declare
     v_changes dormouse.change[];
     v_asked bigint[];
     v_units bigint[];
+    v_root dormouse.instances;
 begin
+    descendants := cardinality(v_found) - 1;
+    if descendants > 0 then
+        select * into v_root from dormouse.instances where id = p_id;
+        update dormouse.instances set cancel_reason = coalesce(cancel_reason, v_root.cancel_reason),
+            cancelled_with = coalesce(cancelled_with, v_root.cancelled_with, p_id)
+        where id = any (v_found) and id <> p_id;
+    end if;
     select array_agg(row(
             i.id, 'cancelled', i.version, i.step, null, i.attempt, i.runnable_at, null, null, i.wake, i.awaits,
             i.inbox, i.barrier, i.round, i.paused, i.last_error, null,
             case when i.status = 'awaiting_completion' then 'unit.cancelled' else 'cancelled' end,
-            case when i.status = 'awaiting_completion' then dormouse.closing_data(i.id, i.round) end,
-            case when i.status = 'awaiting_completion' then 'cancelled' end, null
+            case when i.status = 'awaiting_completion' then dormouse.closing_data(i.id, i.round)
+                else dormouse.cancelled_data(i.cancel_reason, i.cancelled_with) end,
+            case when i.status = 'awaiting_completion' then 'cancelled' end,
+            case when i.status = 'awaiting_completion'
+                then dormouse.cancelled_data(i.cancel_reason, i.cancelled_with) end
         )::dormouse.change) filter (where (i.id = p_id or i.status <> 'executing') and i.id <> all (v_undoing)),
         array_agg(i.id) filter (where i.id <> p_id and i.status = 'executing' and i.id <> all (v_undoing)),
         array_agg(i.id) filter (where i.status = 'awaiting_completion')
@@ -37,7 +49,6 @@ begin
         effects := dormouse.merge(effects, dormouse.apply(v_changes, p_now));
     end if;
     effects.cancel := effects.cancel || v_asked;
-    descendants := cardinality(v_found) - 1;
 end
 $$;
 
@@ -94,9 +105,18 @@ begin
 end
 $$;
 
+-- What the event of a cancel tells: the reason and the ancestor that took it along, if there are any.
+create or replace function dormouse.cancelled_data(p_reason text, p_with bigint) returns json
+language sql immutable as $$
+    select json_strip_nulls(json_build_object('reason', p_reason, 'with', p_with))
+    where p_reason is not null or p_with is not null
+$$;
+
+-- Cancels an instance, if it is at the seq at which it is expected.
 create or replace function dormouse.cancel_one(
-    p_namespace text, p_id bigint, p_key text,
-    out id bigint, out answer text, out status text, out descendants integer, out effects dormouse.effects
+    p_namespace text, p_id bigint, p_key text, p_reason text, p_expected_seq bigint,
+    out id bigint, out answer text, out status text, out seq bigint, out descendants integer,
+    out effects dormouse.effects
 ) language plpgsql as $$
 declare
     v_cancelled record;
@@ -104,13 +124,23 @@ declare
 begin
     id := dormouse.find(p_namespace, p_id, p_key);
     perform dormouse.lock_tree(id);
-    select i.status into status from dormouse.instances i where i.id = cancel_one.id;
-    v_undoing := dormouse.undoing(array[id]);
+    select i.status, i.seq into status, seq from dormouse.instances i where i.id = cancel_one.id;
     if status is null then
         answer := 'not_found';
+        return;
+    elsif p_expected_seq <> seq then
+        answer := 'stale_seq';
+        return;
     elsif status in ('done', 'failed', 'cancelled') then
         answer := 'ended';
-    elsif status = 'executing' and cardinality(v_undoing) > 0 then
+        return;
+    end if;
+    if p_reason is not null then
+        -- What was said first stays.
+        update dormouse.instances i set cancel_reason = coalesce(i.cancel_reason, p_reason) where i.id = cancel_one.id;
+    end if;
+    v_undoing := dormouse.undoing(array[id]);
+    if status = 'executing' and cardinality(v_undoing) > 0 then
         effects := dormouse.ask_to_undo(v_undoing, dormouse.now());
         answer := 'requested';
     elsif status = 'executing' then
@@ -163,10 +193,10 @@ begin
 end
 $$;
 
--- Makes an ended instance live again, at its step or elsewhere.
+-- Makes an ended instance live again, at its step or elsewhere, if it is at the seq at which it is expected.
 create or replace function dormouse.retry(
-    p_namespace text, p_id bigint, p_key text, p_step text, p_state text,
-    out id bigint, out answer text, out status text, out key text, out holder bigint,
+    p_namespace text, p_id bigint, p_key text, p_step text, p_state text, p_expected_seq bigint,
+    out id bigint, out answer text, out status text, out seq bigint, out key text, out holder bigint,
     out effects dormouse.effects
 ) language plpgsql as $$
 declare
@@ -179,10 +209,13 @@ begin
     perform dormouse.lock(array[id], '{}', true);
     select * into i from dormouse.instances o where o.id = retry.id;
     status := i.status;
+    seq := i.seq;
     key := i.key;
     holder := nullif(dormouse.key_holder(i.namespace, i.key), i.id);
     if i.id is null then
         answer := 'not_found';
+    elsif p_expected_seq <> i.seq then
+        answer := 'stale_seq';
     elsif i.status not in ('failed', 'cancelled') then
         answer := 'wrong_status';
     elsif holder is not null then
@@ -215,15 +248,18 @@ begin
                 else 'children'
             end;
         end if;
+        if i.cancel_reason is not null or i.cancelled_with is not null then
+            update dormouse.instances o set cancel_reason = null, cancelled_with = null where o.id = i.id;
+        end if;
         effects := dormouse.apply(array[v_change], v_now);
     end if;
 end
 $$;
 
--- Puts an instance's brake on or off.
+-- Puts an instance's brake on or off, if it is at the seq at which it is expected.
 create or replace function dormouse.pause(
-    p_namespace text, p_id bigint, p_key text, p_paused boolean,
-    out id bigint, out answer text, out status text, out effects dormouse.effects
+    p_namespace text, p_id bigint, p_key text, p_paused boolean, p_expected_seq bigint,
+    out id bigint, out answer text, out status text, out seq bigint, out effects dormouse.effects
 ) language plpgsql as $$
 declare
     i dormouse.instances;
@@ -232,8 +268,11 @@ begin
     perform dormouse.lock(array[id], '{}', true);
     select * into i from dormouse.instances o where o.id = pause.id;
     status := i.status;
+    seq := i.seq;
     if i.id is null then
         answer := 'not_found';
+    elsif p_expected_seq <> i.seq then
+        answer := 'stale_seq';
     elsif i.status in ('done', 'failed', 'cancelled') then
         answer := 'wrong_status';
     else

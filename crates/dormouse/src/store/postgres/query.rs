@@ -181,6 +181,8 @@ fn instance(row: &PgRow) -> Result<Instance> {
         lane_blocked: row.value("blocked")?,
         paused: row.value("paused")?,
         cancel_requested: row.value("cancel_requested")?,
+        cancel_reason: row.value("cancel_reason")?,
+        cancelled_with: row.value::<Option<i64>>("cancelled_with")?.map(InstanceId),
         awaits: row.value::<Option<_>>("awaits")?.unwrap_or_default(),
         wake_at: row.moment_or_none("wake_at")?,
         wake: row.wake("wake")?,

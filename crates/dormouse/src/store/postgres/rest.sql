@@ -28,7 +28,8 @@ begin
         end if;
         v_undoing := dormouse.undoing(array[v_child]);
         update dormouse.instances set joined = true,
-            cancel_requested = cancel_requested or (status = 'executing' and cardinality(v_undoing) = 0)
+            cancel_requested = cancel_requested or (status = 'executing' and cardinality(v_undoing) = 0),
+            cancel_reason = coalesce(cancel_reason, 'its parent no longer waits for it')
         where id = v_child returning status into v_status;
         if v_status = 'executing' and cardinality(v_undoing) > 0 then
             effects := dormouse.merge(effects, dormouse.ask_to_undo(v_undoing, p_now));

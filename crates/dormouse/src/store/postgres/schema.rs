@@ -17,6 +17,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0008_barriers.sql"),
     include_str!("migrations/0009_line.sql"),
     include_str!("migrations/0010_assignees.sql"),
+    include_str!("migrations/0011_operators.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
 const FUNCTIONS: &[&str] = &[

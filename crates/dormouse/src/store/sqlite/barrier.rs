@@ -5,13 +5,16 @@
 
 use rusqlite::OptionalExtension;
 
-use super::operate::{ask_to_end, cancel_row};
+use super::operate::{Cause, ask_to_end, because, cancel_row};
 use super::row::Row;
 use super::tx::Tx;
 use crate::{Children, EventKind, InstanceId, Result, Status, Wake};
 
 /// Children that are let go of in one write.
 const REST_MAX: usize = 256;
+
+/// Why those that a barrier leaves behind are cancelled.
+const LEFT_BEHIND: &str = "its parent no longer waits for it";
 
 /// What is special about a barrier.
 struct Special {
@@ -105,8 +108,9 @@ pub(super) fn let_go_of_rest(tx: &mut Tx<'_>, parent: InstanceId) -> Result<bool
     for child in rest.iter().take(REST_MAX) {
         let mut child = tx.load(InstanceId(*child))?.expect("a child was just listed");
         child.joined = true;
+        because(tx, &mut child, &Cause { reason: Some(LEFT_BEHIND.to_owned()), with: None })?;
         if child.status == Status::Executing {
-            tx.save(&mut child)?;
+            tx.sql("update instances set joined = 1 where id = ?1")?.execute([child.id.0])?;
             ask_to_end(tx, &mut child)?;
         } else {
             cancel_row(tx, &mut child)?;

@@ -1,5 +1,6 @@
 -- One round of a parent's children, by instances_parent. Of those that are done, the output is enough.
-select id, machine, key, version, status, step, last_error, output,
+select id, machine, key, version, status, step,
+    case when status = 'cancelled' then cancel_reason else last_error end, output,
     case when status <> 'done' then state end
 from instances
 where parent = ?1 and parent_round = ?2

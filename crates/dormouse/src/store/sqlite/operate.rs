@@ -7,14 +7,20 @@ use super::row::{End, Row};
 use super::tx::Tx;
 use super::undo::{ask_to_undo, forget_request, undoes};
 use super::units;
-use crate::store::{Brake, Cancel};
+use crate::store::{Brake, Cancel, CancelRequest};
 use crate::{At, Error, EventKind, InstanceId, Result, Status, Target, Wake};
 
-pub(super) fn cancel(tx: &mut Tx<'_>, namespace: &str, target: &Target) -> Result<Cancel> {
-    let mut row = find(tx, namespace, target)?;
+pub(super) fn cancel(
+    tx: &mut Tx<'_>,
+    namespace: &str,
+    target: &Target,
+    request: &CancelRequest,
+) -> Result<Cancel> {
+    let mut row = find(tx, namespace, target, request.expected_seq)?;
     if row.status.is_terminal() {
         return Ok(Cancel::AlreadyEnded(row.status));
     }
+    because(tx, &mut row, &Cause { reason: request.reason.clone(), with: None })?;
     let undoes = undoes(tx, &row)?;
     if row.status == Status::Executing {
         ask_to_end(tx, &mut row)?;
@@ -24,14 +30,39 @@ pub(super) fn cancel(tx: &mut Tx<'_>, namespace: &str, target: &Target) -> Resul
     Ok(if undoes { Cancel::Requested } else { Cancel::Done { descendants } })
 }
 
+/// Why an instance is cancelled.
+pub(super) struct Cause {
+    pub(super) reason: Option<String>,
+    /// The ancestor that takes it along.
+    pub(super) with: Option<InstanceId>,
+}
+
+/// Notes why an instance is cancelled, or asked to end. What was said first stays.
+pub(super) fn because(tx: &Tx<'_>, row: &mut Row, cause: &Cause) -> Result<()> {
+    if cause.reason.is_none() && cause.with.is_none() {
+        return Ok(());
+    }
+    row.cancel_reason = row.cancel_reason.take().or_else(|| cause.reason.clone());
+    row.cancelled_with = row.cancelled_with.or(cause.with);
+    let with = row.cancelled_with.map(|id| id.0);
+    tx.sql("update instances set cancel_reason = ?2, cancelled_with = ?3 where id = ?1")?.execute((
+        row.id.0,
+        &row.cancel_reason,
+        with,
+    ))?;
+    Ok(())
+}
+
 /// Cancels an instance and, for each spawn that chose so, its live children and theirs.
 pub(super) fn cancel_row(tx: &mut Tx<'_>, row: &mut Row) -> Result<usize> {
     end_or_undo(tx, row)?;
+    let cause = Cause { reason: row.cancel_reason.clone(), with: row.cancelled_with.or(Some(row.id)) };
     let mut parents = vec![row.id];
     let mut descendants = 0;
     while let Some(parent) = parents.pop() {
         for child in live_children(tx, parent)? {
             let mut child = tx.load(child)?.expect("a child was just listed");
+            because(tx, &mut child, &cause)?;
             if child.status == Status::Executing {
                 // Its own children are cancelled with it, when its running step ends.
                 ask_to_end(tx, &mut child)?;
@@ -76,8 +107,9 @@ pub(super) fn retry(
     namespace: &str,
     target: &Target,
     at: Option<&At>,
+    expected_seq: Option<u64>,
 ) -> Result<InstanceId> {
-    let mut row = find(tx, namespace, target)?;
+    let mut row = find(tx, namespace, target, expected_seq)?;
     if !matches!(row.status, Status::Failed | Status::Cancelled) {
         let reason = "only a failed or cancelled instance can be retried";
         return Err(Error::WrongStatus { id: row.id, status: row.status, reason });
@@ -90,6 +122,8 @@ pub(super) fn retry(
     forget_request(tx, &mut row)?;
     row.attempt = 0;
     row.ended_at = None;
+    row.cancel_reason = None;
+    row.cancelled_with = None;
     let was_parked = row.wake.is_none();
     match at {
         Some(at) => {
@@ -123,8 +157,14 @@ fn last_deadline(tx: &Tx<'_>, id: InstanceId) -> Result<Option<Timestamp>> {
     Ok(until.and_then(|until| until.parse().ok()))
 }
 
-pub(super) fn pause(tx: &mut Tx<'_>, namespace: &str, target: &Target, brake: Brake) -> Result<InstanceId> {
-    let mut row = find(tx, namespace, target)?;
+pub(super) fn pause(
+    tx: &mut Tx<'_>,
+    namespace: &str,
+    target: &Target,
+    brake: Brake,
+    expected_seq: Option<u64>,
+) -> Result<InstanceId> {
+    let mut row = find(tx, namespace, target, expected_seq)?;
     if row.status.is_terminal() {
         let reason = "only a live instance can be paused or resumed";
         return Err(Error::WrongStatus { id: row.id, status: row.status, reason });
@@ -151,6 +191,13 @@ pub(super) fn pause_queue(tx: &mut Tx<'_>, namespace: &str, queue: &str, brake: 
     Ok(())
 }
 
-fn find(tx: &Tx<'_>, namespace: &str, target: &Target) -> Result<Row> {
-    tx.find(namespace, target)?.ok_or_else(|| Error::NotFound(target.clone()))
+/// The instance that an operator means, at the `seq` at which it is expected.
+fn find(tx: &Tx<'_>, namespace: &str, target: &Target, expected_seq: Option<u64>) -> Result<Row> {
+    let row = tx.find(namespace, target)?.ok_or_else(|| Error::NotFound(target.clone()))?;
+    match expected_seq {
+        Some(expected) if expected != row.seq => {
+            Err(Error::StaleSeq { id: row.id, expected, actual: row.seq })
+        }
+        _ => Ok(row),
+    }
 }

@@ -207,6 +207,8 @@ fn instance(row: &SqlRow<'_>) -> rusqlite::Result<Instance> {
         lane_blocked: row.get("blocked")?,
         paused: row.get("paused")?,
         cancel_requested: row.get("cancel_requested")?,
+        cancel_reason: row.get("cancel_reason")?,
+        cancelled_with: row.get::<_, Option<i64>>("cancelled_with")?.map(InstanceId),
         awaits: names(row.get_ref("awaits")?.as_str_or_null()?),
         wake_at: us("wake_at")?,
         wake: wake(row.get_ref("wake")?.as_str_or_null()?),

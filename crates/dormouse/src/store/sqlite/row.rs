@@ -35,6 +35,9 @@ pub(super) struct Row {
     blocked: bool,
     pub(super) paused: bool,
     pub(super) cancel_requested: bool,
+    /// Why it is cancelled, and the ancestor that took it along.
+    pub(super) cancel_reason: Option<String>,
+    pub(super) cancelled_with: Option<InstanceId>,
     pub(super) keeps_history: bool,
     pub(super) key: Option<String>,
     key_scope: Option<String>,
@@ -96,6 +99,14 @@ impl Row {
         self.status = status;
         self.worker = None;
         self.wake_at = wake_at;
+    }
+
+    /// What the event of its cancel tells: the reason and the ancestor, if there are any.
+    fn cancelled_data(&self) -> Option<String> {
+        let mut data = serde_json::Map::new();
+        data.extend(self.cancel_reason.as_ref().map(|reason| ("reason".to_owned(), reason.as_str().into())));
+        data.extend(self.cancelled_with.map(|with| ("with".to_owned(), with.0.into())));
+        (!data.is_empty()).then(|| serde_json::Value::from(data).to_string())
     }
 
     pub(super) fn awaited_names(&self) -> Vec<String> {
@@ -198,7 +209,7 @@ impl Tx<'_> {
                 row.last_error = Some((*error).to_owned());
                 (Status::Failed, EventKind::Failed, Some(serde_json::json!({ "error": error }).to_string()))
             }
-            End::Cancelled => (Status::Cancelled, EventKind::Cancelled, None),
+            End::Cancelled => (Status::Cancelled, EventKind::Cancelled, row.cancelled_data()),
         };
         row.park(status, None);
         row.cancel_requested = false;
@@ -309,6 +320,8 @@ impl Tx<'_> {
             row.key_scope,
             row.output.as_ref().map(Json::as_str),
             row.state.as_ref().map(Json::as_str),
+            row.cancel_reason,
+            row.cancelled_with.map(|with| with.0),
         ])?;
         assert_eq!(changed, 1, "a loaded row is still there");
         Ok(())
@@ -351,6 +364,8 @@ fn read(row: &SqlRow<'_>) -> rusqlite::Result<Row> {
         state_is_told: false,
         was_open: false,
         machine: row.get(28)?,
+        cancel_reason: row.get(29)?,
+        cancelled_with: row.get::<_, Option<i64>>(30)?.map(InstanceId),
         was_at: (0, String::new(), Status::Runnable),
     };
     read.was_at = (read.version, read.step.clone(), read.status);

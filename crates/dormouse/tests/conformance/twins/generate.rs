@@ -23,6 +23,7 @@ const SIGNALS: [&str; 3] = ["a", "b", "c"];
 const DEDUPS: [&str; 2] = ["d1", "d2"];
 const PEOPLE: [&str; 2] = ["ann", "bob"];
 const GROUPS: [&str; 2] = ["cooks", "waiters"];
+const REASONS: [&str; 2] = ["no \"longer\" wanted", "it's \\ over\n\té"];
 const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 
 /// A sequence of operations, which is always the same for one seed.
@@ -53,10 +54,16 @@ impl Random {
             122 => Op::Deregister { worker: self.pick() },
             123..126 => Op::Reap { rows_max: self.bound() },
             126 => Op::Release(self.some(3, Self::pick), self.of(&[Tried::No, Tried::Yes])),
-            127..132 => Op::Cancel(self.whom(Whom::Live)),
-            132..138 => Op::Retry(self.whom(Whom::Ended), self.perhaps(3, Self::at)),
-            138..140 => Op::Pause(self.whom(Whom::Live)),
-            140..143 => Op::Resume(self.whom(Whom::Live)),
+            127..132 => {
+                let reason = self.perhaps(2, |random| random.of(&REASONS));
+                Op::Cancel { whom: self.whom(Whom::Live), reason, seq: self.expected() }
+            }
+            132..138 => {
+                let at = self.perhaps(3, Self::at);
+                Op::Retry { whom: self.whom(Whom::Ended), at, seq: self.expected() }
+            }
+            138..140 => Op::Pause(self.whom(Whom::Live), self.expected()),
+            140..143 => Op::Resume(self.whom(Whom::Live), self.expected()),
             143 => Op::PauseQueue { namespace: self.of(&NAMESPACES), queue: self.of(&QUEUES) },
             144..146 => Op::ResumeQueue { namespace: self.of(&NAMESPACES), queue: self.of(&QUEUES) },
             146 => Op::CollectEnded {
@@ -97,6 +104,10 @@ impl Random {
         instance.history = self.of(&[None, Some(History::On), Some(History::On), Some(History::Off)]);
         instance.signals = self.perhaps(4, |random| random.some(2, Self::signal)).unwrap_or_default();
         New { instance, forked_from: self.perhaps(10, |random| (random.pick(), random.0.u64(1..5))) }
+    }
+
+    fn expected(&mut self) -> Expected {
+        self.of(&[Expected::Any, Expected::Any, Expected::Right, Expected::Right, Expected::Wrong])
     }
 
     fn claim(&mut self) -> Claim {

@@ -72,8 +72,13 @@ impl Pair {
         let changed = |instance: &&Instance| self.seen.get(&instance.id) != Some(*instance);
         for instance in left.iter().filter(changed) {
             let rival = instance.last_error.as_ref().is_some_and(|error| error.contains("its key is taken"));
-            let met =
-                [("blocked", instance.lane_blocked), ("rival", rival), ("child", instance.parent.is_some())];
+            let met = [
+                ("blocked", instance.lane_blocked),
+                ("rival", rival),
+                ("child", instance.parent.is_some()),
+                ("cancel_reason", instance.cancel_reason.is_some()),
+                ("cancelled_with", instance.cancelled_with.is_some()),
+            ];
             for (word, _) in met.into_iter().filter(|(_, met)| *met) {
                 *self.met.entry(word.to_owned()).or_default() += 1;
             }
@@ -120,7 +125,7 @@ impl Pair {
 
     /// Counts the words of an answer that tell one kind of it from another.
     pub(super) fn note_words(&mut self, answer: &str) {
-        const WORDS: [&str; 24] = [
+        const WORDS: [&str; 25] = [
             "Admitted",
             "Repeat",
             "Unknown",
@@ -145,6 +150,7 @@ impl Pair {
             "KeyTaken",
             "WrongStatus",
             "NotFound",
+            "StaleSeq",
         ];
         for word in WORDS.into_iter().filter(|word| answer.contains(word)) {
             *self.met.entry(word.to_owned()).or_default() += 1;

@@ -108,6 +108,9 @@ impl Ids<'_> {
         if let Some(id) = value.get("forked_from").and_then(Value::as_i64) {
             value["forked_from"] = self.instance(id).into();
         }
+        if let Some(id) = value.get("with").and_then(Value::as_i64) {
+            value["with"] = self.instance(id).into();
+        }
         if let Some(id) = value.get("unit").and_then(Value::as_i64) {
             value["unit"] = self.unit(id).into();
         }
@@ -287,6 +290,7 @@ impl Told for Instance {
         Self {
             id: self.id.told(ids),
             parent: self.parent.told(ids),
+            cancelled_with: self.cancelled_with.told(ids),
             worker: self.worker.told(ids),
             last_error: self.last_error.map(|error| ids.text(&error)),
             ..self

@@ -21,10 +21,10 @@ pub enum Op {
     Deregister { worker: Pick },
     Reap { rows_max: usize },
     Release(Vec<Pick>, Tried),
-    Cancel(Whom),
-    Retry(Whom, Option<dormouse::At>),
-    Pause(Whom),
-    Resume(Whom),
+    Cancel { whom: Whom, reason: Option<&'static str>, seq: Expected },
+    Retry { whom: Whom, at: Option<dormouse::At>, seq: Expected },
+    Pause(Whom, Expected),
+    Resume(Whom, Expected),
     PauseQueue { namespace: &'static str, queue: &'static str },
     ResumeQueue { namespace: &'static str, queue: &'static str },
     CollectEnded { namespace: Option<&'static str>, age: Duration, rows_max: usize },
@@ -63,6 +63,16 @@ pub enum Whom {
     Ended(Pick),
     Key(&'static str, &'static str),
     Nobody,
+}
+
+/// Which `seq` an operator expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    Any,
+    /// The one that it was last seen at.
+    Right,
+    /// Another one.
+    Wrong,
 }
 
 /// An answer to one of the interactions there ever were, or to whoever has a correlation id.

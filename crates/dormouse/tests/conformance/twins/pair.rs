@@ -134,15 +134,22 @@ impl Pair {
                 })
                 .await?;
             }
-            Op::Cancel(whom) => self.on(whom, |store, ns, target| store.cancel(ns, target)).await?,
-            Op::Retry(whom, at) => {
-                self.on(whom, |store, ns, target| store.retry(ns, target, at.clone())).await?;
+            Op::Cancel { whom, reason, seq } => {
+                let expected_seq = self.expected(whom, *seq);
+                let request = store::CancelRequest { reason: reason.map(str::to_owned), expected_seq };
+                self.on(whom, |store, ns, target| store.cancel(ns, target, request.clone())).await?;
             }
-            Op::Pause(whom) => {
-                self.on(whom, |store, ns, target| store.pause(ns, target, Brake::On)).await?;
+            Op::Retry { whom, at, seq } => {
+                let seq = self.expected(whom, *seq);
+                self.on(whom, |store, ns, target| store.retry(ns, target, at.clone(), seq)).await?;
             }
-            Op::Resume(whom) => {
-                self.on(whom, |store, ns, target| store.pause(ns, target, Brake::Off)).await?;
+            Op::Pause(whom, seq) => {
+                let seq = self.expected(whom, *seq);
+                self.on(whom, |store, ns, target| store.pause(ns, target, Brake::On, seq)).await?;
+            }
+            Op::Resume(whom, seq) => {
+                let seq = self.expected(whom, *seq);
+                self.on(whom, |store, ns, target| store.pause(ns, target, Brake::Off, seq)).await?;
             }
             Op::PauseQueue { namespace, queue } => {
                 let (namespace, queue) = (namespace.to_string(), queue.to_string());
@@ -495,6 +502,23 @@ impl Pair {
         let answer = left.as_ref().ok().cloned();
         same("answer", &told(left, &Ids(None)), &told(right, &Ids(Some(&self.names))))?;
         Ok(answer)
+    }
+
+    /// The `seq` that an operator expects of whom it addresses.
+    fn expected(&self, whom: &Whom, expected: Expected) -> Option<u64> {
+        let seen = match self.target(whom, Side::Left) {
+            (_, Target::Id(id)) => self.seen.get(&id),
+            (namespace, Target::Key(key)) => self
+                .seen
+                .values()
+                .find(|instance| instance.namespace == namespace && instance.key.as_ref() == Some(&key)),
+        };
+        let seq = seen.map_or(1, |instance| instance.seq);
+        match expected {
+            Expected::Any => None,
+            Expected::Right => Some(seq),
+            Expected::Wrong => Some(seq + 1),
+        }
     }
 
     fn target(&self, whom: &Whom, side: Side) -> (String, Target) {
