@@ -67,6 +67,7 @@ pub(crate) fn table() -> Vec<Route> {
             "Take its brake off",
             operate::resume,
         ),
+        Route::post("/v1/instances/{instance}/tags", "instance.tag", "Add and remove its tags", operate::tag),
         Route::post(
             "/v1/instances/{instance}/fork",
             "instance.fork",

@@ -109,13 +109,15 @@ pub enum Command {
     #[command(subcommand)]
     Interactions(interactions::Interactions),
     /// Cancel instances
-    Cancel(operate::Many),
+    Cancel(operate::Cancel),
     /// Run a failed or cancelled instance again
     Retry(operate::Retry),
     /// Put the brake on an instance or a queue
     Pause(operate::Brake),
     /// Take the brake off an instance or a queue
     Resume(operate::Brake),
+    /// Add and remove tags of an instance
+    Tag(operate::Tag),
     /// Start another instance from an event of one
     Fork(operate::Fork),
     /// List queues, their depths and brakes
@@ -233,6 +235,7 @@ async fn ran(
         Command::Retry(args) => operate::retry(&conn, output, args).await?,
         Command::Pause(args) => operate::brake(&conn, output, args, "pause").await?,
         Command::Resume(args) => operate::brake(&conn, output, args, "resume").await?,
+        Command::Tag(args) => operate::tag(&conn, output, args).await?,
         Command::Fork(args) => operate::fork(&conn, output, args).await?,
         Command::Queues => look::queues(&conn, output).await?,
         Command::Workers => look::workers(&conn, output).await?,

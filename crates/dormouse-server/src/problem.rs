@@ -75,6 +75,8 @@ causes! {
     KeyTaken => "key-taken", CONFLICT;
     /// The instance is in another status than this needs.
     WrongStatus => "wrong-status", CONFLICT;
+    /// The instance has moved on since the `seq` at which it was expected.
+    StaleSeq => "stale-seq", CONFLICT;
     /// No code here knows the machine.
     UnknownMachine => "unknown-machine", CONFLICT;
     /// The interaction is claimed by somebody else, closed, or not the only one meant.
@@ -87,7 +89,7 @@ causes! {
     UnsupportedMediaType => "unsupported-media-type", UNSUPPORTED_MEDIA_TYPE;
     /// This Idempotency-Key was used for another request.
     KeyReused => "idempotency-key-reused", UNPROCESSABLE_ENTITY;
-    /// A name, key, queue, lane or namespace cannot be used.
+    /// A name, key, queue, lane, namespace, tag or reason cannot be used.
     InvalidName => "invalid-name", UNPROCESSABLE_ENTITY;
     /// The state is not one that an instance can have.
     InvalidState => "invalid-state", UNPROCESSABLE_ENTITY;
@@ -198,6 +200,9 @@ impl From<Error> for Problem {
             Error::NoEvent { .. } => problem(Cause::NoEvent),
             Error::WrongStatus { status, .. } => {
                 problem(Cause::WrongStatus).with("instance_status", status.as_str())
+            }
+            Error::StaleSeq { expected, actual, .. } => {
+                problem(Cause::StaleSeq).with("seq", actual).with("expected_seq", expected)
             }
             Error::Busy(_) => Self::hidden(
                 Cause::Unavailable,

@@ -291,7 +291,37 @@ where
     Ok(handler(Call { app, caller, client, parts, query, body }).await?.into_response())
 }
 
+/// The values of a name that may come several times in a query: all of them are asked for.
+#[derive(Default)]
+pub(crate) struct Several(pub(crate) Vec<String>);
+
+/// The one name that may come several times.
+const SEVERAL: &str = "tag";
+/// What no value of it can hold.
+const BETWEEN: &str = "\n";
+
+impl<'de> Deserialize<'de> for Several {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Ok(Self(text.split(BETWEEN).map(str::to_owned).collect()))
+    }
+}
+
+/// A query in which no name comes twice, as a query is decoded into fields.
+fn gathered(query: &str) -> String {
+    let (several, others): (Vec<_>, Vec<_>) =
+        form_urlencoded::parse(query.as_bytes()).into_owned().partition(|(name, _)| name == SEVERAL);
+    let mut text = form_urlencoded::Serializer::new(String::new());
+    text.extend_pairs(others);
+    if !several.is_empty() {
+        let values: Vec<_> = several.into_iter().map(|(_, value)| value).collect();
+        text.append_pair(SEVERAL, &values.join(BETWEEN));
+    }
+    text.finish()
+}
+
 fn decode_query<Q: DeserializeOwned>(query: &str) -> Result<Q, Problem> {
+    let query = gathered(query);
     // The extractor takes a whole address; only its query matters here.
     let uri = format!("/?{query}").parse().map_err(|_| Problem::invalid("the query is malformed"))?;
     let decoded = axum::extract::Query::<Q>::try_from_uri(&uri);

@@ -74,6 +74,12 @@ pub(crate) struct InstanceSummary {
     pub(crate) paused: bool,
     /// Whether it will be cancelled when its running step ends.
     pub(crate) cancel_requested: bool,
+    /// Why it was cancelled, or will be when its running step ends.
+    pub(crate) cancel_reason: Option<String>,
+    /// The ancestor whose cancel took it along.
+    pub(crate) cancelled_with: Option<i64>,
+    /// Words that it can be found by, in order.
+    pub(crate) tags: Vec<String>,
     /// The names it is parked on, or was woken by.
     pub(crate) awaits: Vec<String>,
     /// When the clock alone makes it runnable.
@@ -83,6 +89,10 @@ pub(crate) struct InstanceSummary {
     /// Ends of children that its barrier still waits for.
     pub(crate) barrier: Option<u32>,
     pub(crate) parent: Option<i64>,
+    /// Which of its parent's rounds it belongs to, from 1.
+    pub(crate) parent_round: Option<u32>,
+    /// Its place in the list that its parent spawned, from 0.
+    pub(crate) parent_index: Option<u32>,
     /// The worker that holds it.
     pub(crate) worker: Option<i64>,
     pub(crate) last_error: Option<String>,
@@ -109,11 +119,16 @@ impl From<Instance> for InstanceSummary {
             lane_blocked: instance.lane_blocked,
             paused: instance.paused,
             cancel_requested: instance.cancel_requested,
+            cancel_reason: instance.cancel_reason,
+            cancelled_with: instance.cancelled_with.map(|id| id.0),
+            tags: instance.tags,
             awaits: instance.awaits,
             wake_at: instance.wake_at,
             inbox: instance.inbox,
             barrier: instance.barrier,
             parent: instance.parent.map(|id| id.0),
+            parent_round: instance.parent_round,
+            parent_index: instance.parent_index,
             worker: instance.worker.map(|worker| worker.0),
             last_error: instance.last_error,
             created_at: instance.created_at,

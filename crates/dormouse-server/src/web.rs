@@ -67,6 +67,7 @@ fn table() -> Vec<Page> {
         Page::post("/instances/{instance}/retry", act::retry),
         Page::post("/instances/{instance}/pause", act::pause),
         Page::post("/instances/{instance}/resume", act::resume),
+        Page::post("/instances/{instance}/tags", act::tag),
         Page::get("/waiting", waiting::show),
         Page::get("/inbox", inbox::show),
         Page::get("/inbox/{interaction}", inbox::one),

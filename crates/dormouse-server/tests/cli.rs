@@ -207,9 +207,7 @@ fn every_command_works(place: &Place) {
     let fork = fork["id"].to_string();
     assert_eq!(place.json(&["get", &fork])["state"], json!({ "lines": [1, 9], "note": "hi" }));
     place.fails(3, &["fork", &id, "--from", "9", "--set", "a=1"]);
-    assert!(place.text(&["cancel", &id, &fork]).contains("cancelled, with 0 descendants"));
-    assert_eq!(place.text(&["retry", &id]), format!("{id} runs again\n"));
-    place.text(&["cancel", &id]);
+    operators_say_why_and_act_on_what_they_saw(place, &id, &fork);
 
     assert!(place.text(&["machines"]).contains("shop"));
     assert!(place.text(&["workers"]).contains("no worker serves"));
@@ -235,6 +233,48 @@ fn every_command_works(place: &Place) {
     assert_eq!(audit.contains("command line (tester)"), place.server.is_none(), "{audit}");
     place.fails(3, &["get", "12345"]);
     assert!(place.text(&["completions", "bash"]).contains("doctor"));
+}
+
+fn operators_say_why_and_act_on_what_they_saw(place: &Place, id: &str, fork: &str) {
+    let start = ["start", "shop", "--step", "Open", "--tag", "vip", "--tag", "new"];
+    let tagged = place.json(&start)["id"].to_string();
+    assert_eq!(
+        place.text(&["tag", &tagged, "--add", "late", "--remove", "new"]),
+        format!("{tagged}: late, vip\n")
+    );
+    let found = place.json(&["ls", "--roots", "--tag", "vip", "--tag", "late"]);
+    assert_eq!(found["items"].as_array().expect("items").len(), 1);
+    assert!(place.text(&["ls", "--tag", "new"]).contains("no instances"));
+    let would = place.text(&["signal", "note", "--where", "machine=shop,tag=vip"]);
+    assert!(would.starts_with("1 live instances match"), "{would}");
+    let told = place.text(&["get", &tagged]);
+    assert!(told.contains("tags             late, vip\n"), "{told}");
+    assert_eq!(
+        place.text(&["tag", &tagged, "--remove", "vip", "--remove", "late"]),
+        format!("{tagged} has no tags\n")
+    );
+    place.fails(2, &["tag", &tagged]);
+    place.text(&["cancel", &tagged]);
+    place.text(&["gc", "--ended-for", "0s"]);
+
+    for verb in ["cancel", "retry", "pause", "resume"] {
+        let told = place.fails(4, &[verb, id, "--if-seq", "77"]);
+        assert_eq!(
+            told,
+            format!(
+                "error: instance {id} is at seq 1 and not at 77: it moved in between; look at it again\n"
+            )
+        );
+    }
+    place.fails(2, &["cancel", id, fork, "--if-seq", "1"]);
+    let reason = ["cancel", id, fork, "--reason", "nobody is there"];
+    assert!(place.text(&reason).contains("cancelled, with 0 descendants"));
+    assert!(place.text(&["get", id]).contains("cancel_reason    nobody is there\n"));
+    assert!(place.text(&["ls", "--status", "cancelled"]).contains("nobody is there"));
+    assert_eq!(place.text(&["result", id]), "cancelled: nobody is there\n");
+    assert_eq!(place.text(&["retry", id, "--if-seq", "2"]), format!("{id} runs again\n"));
+    place.text(&["cancel", id, "--if-seq", "3"]);
+    assert_eq!(place.text(&["result", id]), "cancelled\n");
 }
 
 #[test]

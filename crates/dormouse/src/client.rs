@@ -13,7 +13,7 @@ mod within;
 use std::sync::Arc;
 
 use self::elsewhere::Elsewhere;
-pub use self::operate::{CancelCall, PauseCall, RetryCall};
+pub use self::operate::{CancelCall, PauseCall, RetryCall, TagCall};
 pub use self::signal::SignalCall;
 pub use self::start::{Start, Started};
 pub use self::what_if::{Foresight, Happening, Look};

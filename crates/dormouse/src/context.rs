@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +23,7 @@ pub struct Context {
     pub(crate) id: InstanceId,
     pub(crate) namespace: String,
     pub(crate) key: Option<String>,
+    pub(crate) parent: Option<ParentRef>,
     pub(crate) attempt: u32,
     pub(crate) seq: u64,
     pub(crate) wake: Option<Wake>,
@@ -71,11 +72,25 @@ impl fmt::Debug for Own {
     }
 }
 
+/// Whose child an instance is, and which one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParentRef {
+    /// The parent.
+    pub id: InstanceId,
+    /// Which of the parent's spawns and dispatches it came from, counted from 1.
+    pub round: u32,
+    /// Its place in the list that was spawned, counted from 0. A child that was dropped because its key was taken
+    /// keeps its place free, so this is always the place in the parent's own list.
+    pub index: u32,
+}
+
 /// A child as its parent sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChildView {
     /// Its id.
     pub id: InstanceId,
+    /// Its place in the list that was spawned, counted from 0.
+    pub index: u32,
     /// Its machine.
     pub machine: String,
     /// Its key.
@@ -133,6 +148,16 @@ impl Context {
     /// Its key.
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()
+    }
+
+    /// Its parent, if it was spawned by one.
+    pub fn parent(&self) -> Option<ParentRef> {
+        self.parent
+    }
+
+    /// Its place among its siblings: in the list that its parent spawned, counted from 0. `None` of a root.
+    pub fn index(&self) -> Option<u32> {
+        self.parent.map(|parent| parent.index)
     }
 
     /// How often this step was tried before: 0 at first.

@@ -6,7 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{Limits, check_name};
+use crate::limits::{Limits, check_name, check_tags};
 use crate::machine::{decode_at, encode_at};
 use crate::{Error, History, Job, JobMachine, JobState, Json, Machine, NewSignal, Result, When};
 
@@ -211,6 +211,8 @@ pub struct NewInstance {
     /// Signals for its inbox, stored in the same commit (or for the holder of its key).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<NewSignal>,
+    /// Words that it can be found by: up to 8, of up to 64 bytes each. Its children do not inherit them.
+    pub tags: Vec<String>,
     /// The event it was forked from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<(InstanceId, u64)>,
@@ -254,6 +256,7 @@ impl NewInstance {
             awaits: None,
             history: None,
             signals: Vec::new(),
+            tags: Vec::new(),
             forked_from: None,
             invalid: None,
         }
@@ -308,6 +311,13 @@ impl NewInstance {
         self
     }
 
+    /// Adds a tag to find it by.
+    #[must_use]
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tags.push(tag.into());
+        self
+    }
+
     pub(crate) fn check(&self, limits: &Limits) -> Result<()> {
         if let Some(reason) = &self.invalid {
             return Err(Error::InvalidState(reason.clone()));
@@ -322,6 +332,7 @@ impl NewInstance {
         if let Some(lane) = &self.lane {
             check_name("lane", lane)?;
         }
+        check_tags(&self.tags)?;
         limits.check_document("state", &self.at.state)?;
         if let Some((names, _)) = &self.awaits {
             if names.is_empty() {
@@ -333,6 +344,14 @@ impl NewInstance {
         }
         self.signals.iter().try_for_each(|signal| signal.check(limits))
     }
+}
+
+/// Names as they are stored: in order, each once.
+pub(crate) fn sorted(names: &[String]) -> Vec<&str> {
+    let mut names: Vec<_> = names.iter().map(String::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 /// What became of an insert.
@@ -410,8 +429,14 @@ pub struct Instance {
     pub barrier: Option<u32>,
     /// How many times it has spawned or dispatched.
     pub round: u32,
+    /// Its tags, in order.
+    pub tags: Vec<String>,
     /// Its parent.
     pub parent: Option<InstanceId>,
+    /// Which of its parent's rounds it belongs to.
+    pub parent_round: Option<u32>,
+    /// Its place in the list that its parent spawned, counted from 0.
+    pub parent_index: Option<u32>,
     /// The worker that holds it.
     pub worker: Option<WorkerId>,
     /// What it ended with.

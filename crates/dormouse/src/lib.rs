@@ -38,10 +38,10 @@ pub use async_nats;
 pub use jiff;
 
 pub use crate::client::{
-    CancelCall, Client, Foresight, Happening, Look, PauseCall, RetryCall, SignalCall, Start, Started,
+    CancelCall, Client, Foresight, Happening, Look, PauseCall, RetryCall, SignalCall, Start, Started, TagCall,
 };
 pub use crate::clock::{Clock, SystemClock, VirtualClock, When};
-pub use crate::context::{ChildView, Context};
+pub use crate::context::{ChildView, Context, ParentRef};
 pub use crate::diff::{Diff, Difference, DifferenceKind};
 pub use crate::engine::{Engine, EngineBuilder, Unreadable};
 pub use crate::error::{BoxError, Error, Result};
@@ -51,7 +51,7 @@ pub use crate::instance::{
     At, DEFAULT_NAMESPACE, Inserted, Instance, InstanceId, KeyScope, NewInstance, Status, Wake, WorkerId,
 };
 pub use crate::json::Json;
-pub use crate::limits::{Limits, NAME_BYTES_MAX, REASON_BYTES_MAX};
+pub use crate::limits::{Limits, NAME_BYTES_MAX, REASON_BYTES_MAX, TAG_BYTES_MAX, TAGS_MAX};
 pub use crate::machine::{
     Accepted, Declaration, DynMachine, Fault, Final, Job, JobMachine, JobState, Machine, Registry, Running,
     StepError, StepResult, Taken,

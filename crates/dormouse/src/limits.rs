@@ -10,6 +10,11 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// The longest reason of a cancel, in bytes.
 pub const REASON_BYTES_MAX: usize = 1024;
 
+/// The longest tag, in bytes.
+pub const TAG_BYTES_MAX: usize = 64;
+/// The most tags on one instance.
+pub const TAGS_MAX: usize = 8;
+
 /// Bounds on what callers and steps may hand in.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -83,6 +88,23 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<()> {
         return Ok(());
     };
     Err(Error::InvalidName { what, value: name.chars().take(64).collect(), reason })
+}
+
+/// Refuses too many tags, or one that is empty, too long, or holds control characters.
+pub(crate) fn check_tags(tags: &[String]) -> Result<()> {
+    let refuse = |tag: &str, reason| {
+        Err(Error::InvalidName { what: "tag", value: tag.chars().take(64).collect(), reason })
+    };
+    for tag in tags {
+        check_name("tag", tag)?;
+        if tag.len() > TAG_BYTES_MAX {
+            return refuse(tag, "it is over 64 bytes");
+        }
+    }
+    match crate::instance::sorted(tags).get(TAGS_MAX) {
+        Some(one_too_many) => refuse(one_too_many, "an instance has at most 8 tags"),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

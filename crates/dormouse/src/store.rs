@@ -27,7 +27,9 @@ pub use self::access::{
     NewApiKey, NewAudit, QueueDepth, Repeatable, Scope,
 };
 pub use self::declared::{Declarations, Declared};
-pub use self::operate::{Brake, Cancel, CancelRequest};
+#[cfg(feature = "postgres")]
+pub(crate) use self::operate::too_many;
+pub use self::operate::{Brake, Cancel, CancelRequest, Collect, Collected, TagChange};
 pub use self::query::{Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
 pub use self::rider::Rider;
 pub(crate) use self::units::outbox_queue;
@@ -38,7 +40,7 @@ pub use self::units::{
 use crate::poke::Hub;
 use crate::{
     At, ChildView, Declaration, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance,
-    NewSignal, Process, Result, SignalId, Status, Target, Transition, Wake, When, WorkerId,
+    NewSignal, ParentRef, Process, Result, SignalId, Target, Transition, Wake, When, WorkerId,
 };
 
 /// A store's answer.
@@ -141,6 +143,9 @@ pub trait Store: UnitStore + Send + Sync + 'static {
         brake: Brake,
         expected_seq: Option<u64>,
     ) -> Reply<'_, Written<InstanceId>>;
+
+    /// Adds and removes an instance's tags, and gives those that it has then. Not a transition.
+    fn tag(&self, namespace: String, target: Target, change: TagChange) -> Reply<'_, Vec<String>>;
 
     /// Puts a queue's brake on or off.
     fn pause_queue(&self, namespace: String, queue: String, brake: Brake) -> Reply<'_, Written<()>>;
@@ -344,6 +349,8 @@ pub struct Claimed {
     pub namespace: String,
     /// Its key.
     pub key: Option<String>,
+    /// Its parent, and its place among its siblings.
+    pub parent: Option<ParentRef>,
     /// Its machine.
     pub machine: String,
     /// Its machine's version.
@@ -467,30 +474,4 @@ pub enum Tried {
     No,
     /// One did, or may have: that counts as a try, and is an event.
     Yes,
-}
-
-/// What to remove.
-#[derive(Clone, Debug)]
-pub struct Collect {
-    /// Of this namespace; `None` is every one.
-    pub namespace: Option<String>,
-    /// Instances that ended longer ago than this.
-    pub ended_for: Option<Duration>,
-    /// Events of live instances older than this.
-    pub events_for: Option<Duration>,
-    /// Look at events after this one: where the batch before stopped.
-    pub events_after: i64,
-    /// At most this many instances; and at most this many events are looked at.
-    pub rows_max: usize,
-}
-
-/// What was removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Collected {
-    /// Instances, each with its history and inbox.
-    pub instances: usize,
-    /// Events of live instances.
-    pub events: usize,
-    /// Where to look on for events; `None` if all were looked at.
-    pub events_next: Option<i64>,
 }

@@ -108,8 +108,12 @@ impl TestEngine {
     ///
     /// Panics, telling what still moves, if that takes a minute of real time.
     pub async fn drain(&self) -> Result<Tally> {
+        self.drain_within(DRAIN_MAX).await
+    }
+
+    async fn drain_within(&self, max: Duration) -> Result<Tally> {
         let mut changes = self.store.hub().changes();
-        let deadline = tokio::time::Instant::now() + DRAIN_MAX;
+        let deadline = tokio::time::Instant::now() + max;
         loop {
             changes.borrow_and_update();
             let stats = self.store.stats().await?;
@@ -117,7 +121,7 @@ impl TestEngine {
                 return Ok(tally(&stats));
             }
             if tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
-                panic!("still moving after {DRAIN_MAX:?}: {}", self.explain_live().await);
+                panic!("still moving after {max:?}: {}", self.explain_live().await);
             }
         }
     }
@@ -293,5 +297,43 @@ mod tests {
             test.client().start::<Once>(Only::Step).await.expect("a start");
             assert_eq!(test.drain().await.expect("a tally"), Tally { done: started, ..Tally::default() });
         }
+    }
+
+    struct Stuck;
+
+    impl Machine for Stuck {
+        const NAME: &'static str = "stuck";
+        type State = Only;
+        type Output = ();
+
+        async fn step(&self, _state: Only, _cx: &Context) -> StepResult<Self> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[should_panic(
+        expected = "still moving after 50ms: instance 1 (stuck at \"Step\"): its step runs on worker \"test\""
+    )]
+    async fn a_drain_gives_up_and_tells_what_still_moves() {
+        let test = TestEngine::start(|engine| engine.machine(Stuck)).await.expect("it starts");
+        test.client().start::<Stuck>(Only::Step).await.expect("a start");
+        let runs = async { while test.store.stats().await.expect("a read").count(Status::Executing) == 0 {} };
+        tokio::time::timeout(Duration::from_secs(30), runs).await.expect("it is claimed");
+        test.drain_within(Duration::from_millis(50)).await.expect("it panics before");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[should_panic(expected = "there is no instance 7")]
+    async fn the_status_of_a_missing_instance_cannot_be_asserted() {
+        let test = TestEngine::start(|engine| engine.machine(Once)).await.expect("it starts");
+        test.assert_status(InstanceId(7), Status::Done).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[should_panic(expected = "there is no instance with key \"nobody\"")]
+    async fn the_output_of_a_missing_instance_cannot_be_asserted() {
+        let test = TestEngine::start(|engine| engine.machine(Once)).await.expect("it starts");
+        test.assert_output("nobody", ()).await;
     }
 }

@@ -2,19 +2,7 @@
 
 use rusqlite::{Connection, Params, StatementStatus, named_params};
 
-const SCHEMA: &[&str] = &[
-    include_str!("../src/store/sqlite/migrations/0001_init.sql"),
-    include_str!("../src/store/sqlite/migrations/0002_access.sql"),
-    include_str!("../src/store/sqlite/migrations/0003_counts.sql"),
-    include_str!("../src/store/sqlite/migrations/0004_units.sql"),
-    include_str!("../src/store/sqlite/migrations/0005_versions.sql"),
-    include_str!("../src/store/sqlite/migrations/0006_declared.sql"),
-    include_str!("../src/store/sqlite/migrations/0007_deadlines.sql"),
-    include_str!("../src/store/sqlite/migrations/0008_barriers.sql"),
-    include_str!("../src/store/sqlite/migrations/0009_line.sql"),
-    include_str!("../src/store/sqlite/migrations/0010_assignees.sql"),
-    include_str!("../src/store/sqlite/migrations/0011_operators.sql"),
-];
+const MIGRATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/sqlite/migrations");
 const BACKLOG_AWAITING: &str = include_str!("../src/store/sqlite/backlog_awaiting.sql");
 const BACKLOG_NAMES: &str = include_str!("../src/store/sqlite/backlog_names.sql");
 const BACKLOG_OLDEST: &str = include_str!("../src/store/sqlite/backlog_oldest.sql");
@@ -35,6 +23,7 @@ const KEY_HOLDER: &str = include_str!("../src/store/sqlite/key_holder.sql");
 const LANE_HOLDER: &str = include_str!("../src/store/sqlite/lane_holder.sql");
 const LANE_NEXT: &str = include_str!("../src/store/sqlite/lane_next.sql");
 const LIST_AWAITING: &str = include_str!("../src/store/sqlite/list_awaiting.sql");
+const LIST_BY_TAG: &str = include_str!("../src/store/sqlite/list_by_tag.sql");
 const LIST_FAILED: &str = include_str!("../src/store/sqlite/list_failed.sql");
 const INTERACTIONS_OPEN: &str = include_str!("../src/store/sqlite/interactions_open.sql");
 const INTERACTION_BY_CORRELATION: &str = include_str!("../src/store/sqlite/interaction_by_correlation.sql");
@@ -152,9 +141,34 @@ fn who_waits_for_something_else_costs_nothing() {
     let none = None::<i64>;
     let asked = named_params! {
         ":awaiting": "go", ":after": none, ":namespace": none, ":machine": none, ":queue": none,
-        ":created_from": none, ":created_before": none, ":limit": 10,
+        ":created_from": none, ":created_before": none, ":roots": 0, ":limit": 10,
     };
     costs_the_same(&empty, &crowded, LIST_AWAITING, asked);
+}
+
+#[test]
+fn who_has_another_tag_or_none_costs_nothing() {
+    let (empty, crowded) = (database(), database());
+    for (conn, others) in [(&empty, 1), (&crowded, CROWD)] {
+        insert(conn, "'done'", others, "ended_at => 1");
+        insert(conn, "'done'", 3, r#"tags => '["a","b"]'"#);
+        insert(conn, "'done'", others, r#"tags => '["b"]'"#);
+        conn.execute_batch(
+            "insert into tags (namespace, tag, instance)
+             select i.namespace, t.value, i.id from instances i, json_each(i.tags) t",
+        )
+        .expect("tags");
+    }
+    let plan = plan(&empty, LIST_BY_TAG);
+    let by_tag = "SEARCH t USING PRIMARY KEY (namespace=? AND tag=?";
+    assert!(plan.contains(by_tag) && plan.contains("SEARCH i USING INTEGER PRIMARY KEY"), "{plan}");
+    assert!(!plan.contains("TEMP B-TREE"), "it sorts:\n{plan}");
+    let none = None::<i64>;
+    let asked = named_params! {
+        ":tag": "a", ":tags": r#"["a","b"]"#, ":after": none, ":namespace": "default", ":machine": none,
+        ":status": none, ":queue": none, ":created_from": none, ":created_before": none, ":roots": 0, ":limit": 10,
+    };
+    costs_the_same(&empty, &crowded, LIST_BY_TAG, asked);
 }
 
 #[test]
@@ -212,7 +226,13 @@ fn a_long_line_behind_one_lane_costs_neither_the_lane_nor_a_claim() {
 
 fn database() -> Connection {
     let conn = Connection::open_in_memory().expect("a database in memory");
-    SCHEMA.iter().for_each(|migration| conn.execute_batch(migration).expect("the schema"));
+    let files = std::fs::read_dir(MIGRATIONS).expect("the migrations");
+    let mut files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+    files.sort_unstable();
+    for file in files {
+        let migration = std::fs::read_to_string(&file).expect("a migration");
+        conn.execute_batch(&migration).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    }
     conn
 }
 

@@ -3,6 +3,10 @@
 
 #[path = "conformance/postgres.rs"]
 mod database;
+#[path = "postgres_api/pokes.rs"]
+mod pokes;
+#[path = "postgres_api/sql.rs"]
+mod sql;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cursor::{self, List};
 use crate::problem::Problem;
-use crate::route::{Answer, Call};
+use crate::route::{Answer, Call, Several};
 use crate::span::{self, SPAN_PATTERN};
 use crate::view::{EventView, InboxView, InstanceSummary, InstanceView, Page, StatusWord};
 
@@ -32,6 +32,13 @@ pub(super) struct ListQuery {
     awaiting: Option<String>,
     /// With this parent.
     parent: Option<i64>,
+    /// Only those that no other instance spawned.
+    #[serde(default)]
+    roots: bool,
+    /// With this tag; given several times, with all of them, the rarest first.
+    #[serde(default)]
+    #[schemars(with = "Vec<String>")]
+    tag: Several,
     /// Inserted at or after this moment.
     created_from: Option<Timestamp>,
     /// Inserted before this moment.
@@ -52,6 +59,8 @@ pub(super) async fn list(call: Call<ListQuery>) -> Result<Answer<Page<InstanceSu
         queue: query.queue,
         key_prefix: query.key,
         parent: query.parent.map(InstanceId),
+        roots: query.roots,
+        tags: query.tag.0,
         awaiting: query.awaiting,
         created_from: query.created_from,
         created_before: query.created_before,
@@ -167,7 +176,7 @@ pub(super) struct ResultView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "serde_json::Value")]
     output: Option<Json>,
-    /// Why it failed.
+    /// Why it failed or was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// Why it has not ended.
@@ -193,7 +202,11 @@ pub(super) async fn result(call: Call<ResultQuery>) -> Result<Answer<ResultView>
     match ended {
         Ok(instance) => {
             let (id, status, output) = (instance.id.0, instance.status, instance.output);
-            let error = instance.last_error.filter(|_| status != Status::Done);
+            let error = match status {
+                Status::Done => None,
+                Status::Cancelled => instance.cancel_reason,
+                _ => instance.last_error,
+            };
             Answer::ok(ResultView { id, status, output, error, explanation: None })
         }
         Err(Error::StillLive { id, explanation, .. }) => {

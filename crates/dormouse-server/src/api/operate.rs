@@ -1,7 +1,7 @@
 //! Operating on instances and queues.
 
 use dormouse::store::Cancel;
-use dormouse::{At, Error, Json, Status};
+use dormouse::{At, Error, Json, PauseCall, Status, TagCall};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -35,8 +35,27 @@ enum CancelWord {
     AlreadyEnded,
 }
 
-pub(super) async fn cancel(call: Plain) -> Result<Answer<CancelView>, Problem> {
-    let (cancel, descendants, status) = match call.client.cancel(call.target()?).await? {
+/// Why to cancel it, and from where on.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Cancel")]
+pub(super) struct CancelBody {
+    /// Kept with the instance and in its history, and with all that are cancelled with it.
+    #[schemars(length(min = 1, max = 1024))]
+    reason: Option<String>,
+    /// Only if it is at this `seq`; else it is left alone.
+    expected_seq: Option<u64>,
+}
+
+pub(super) async fn cancel(call: Call<Nothing, CancelBody>) -> Result<Answer<CancelView>, Problem> {
+    let mut cancel = call.client.cancel(call.target()?);
+    if let Some(reason) = call.body.reason {
+        cancel = cancel.reason(reason);
+    }
+    if let Some(seq) = call.body.expected_seq {
+        cancel = cancel.expected_seq(seq);
+    }
+    let (cancel, descendants, status) = match cancel.await? {
         Cancel::Done { descendants } => (CancelWord::Done, descendants, None),
         Cancel::Requested => (CancelWord::Requested, 0, None),
         Cancel::AlreadyEnded(status) => (CancelWord::AlreadyEnded, 0, Some(status)),
@@ -60,28 +79,79 @@ pub(super) struct RetryBody {
     /// The state of that step.
     #[schemars(with = "serde_json::Value")]
     state: Option<Json>,
+    /// Only if it is at this `seq`; else it is left alone.
+    expected_seq: Option<u64>,
 }
 
 pub(super) async fn retry(call: Call<Nothing, RetryBody>) -> Result<Answer<InstanceRef>, Problem> {
     let target = call.target()?;
-    let id = match (call.body.step, call.body.state) {
-        (None, None) => call.client.retry(target).await?,
+    let retry = match (call.body.step, call.body.state) {
+        (None, None) => call.client.retry(target),
         (step, state) => {
             let instance = call.client.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
             let at =
                 At { step: step.unwrap_or(instance.step).into(), state: state.unwrap_or(instance.state) };
-            call.client.retry_raw(instance.id, at).await?
+            call.client.retry_raw(instance.id, at)
         }
+    };
+    let id = match call.body.expected_seq {
+        Some(seq) => retry.expected_seq(seq).await?,
+        None => retry.await?,
     };
     Answer::ok(InstanceRef { id: id.0 })
 }
 
-pub(super) async fn pause(call: Plain) -> Result<Answer<InstanceRef>, Problem> {
-    Answer::ok(InstanceRef { id: call.client.pause(call.target()?).await?.0 })
+/// From where on to brake it.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Brake")]
+pub(super) struct BrakeBody {
+    /// Only if it is at this `seq`; else it is left alone.
+    expected_seq: Option<u64>,
 }
 
-pub(super) async fn resume(call: Plain) -> Result<Answer<InstanceRef>, Problem> {
-    Answer::ok(InstanceRef { id: call.client.resume(call.target()?).await?.0 })
+pub(super) async fn pause(call: Call<Nothing, BrakeBody>) -> Result<Answer<InstanceRef>, Problem> {
+    brake(call.client.pause(call.target()?), &call.body).await
+}
+
+pub(super) async fn resume(call: Call<Nothing, BrakeBody>) -> Result<Answer<InstanceRef>, Problem> {
+    brake(call.client.resume(call.target()?), &call.body).await
+}
+
+async fn brake(pause: PauseCall<'_>, body: &BrakeBody) -> Result<Answer<InstanceRef>, Problem> {
+    let id = match body.expected_seq {
+        Some(seq) => pause.expected_seq(seq).await?,
+        None => pause.await?,
+    };
+    Answer::ok(InstanceRef { id: id.0 })
+}
+
+/// Tags to add and to remove.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "TagChange")]
+pub(super) struct TagBody {
+    #[serde(default)]
+    #[schemars(length(max = 8), inner(length(min = 1, max = 64)))]
+    add: Vec<String>,
+    #[serde(default)]
+    #[schemars(length(max = 8), inner(length(min = 1, max = 64)))]
+    remove: Vec<String>,
+}
+
+/// The tags that an instance has now.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Tags")]
+pub(super) struct TagsView {
+    /// In order.
+    tags: Vec<String>,
+}
+
+pub(super) async fn tag(call: Call<Nothing, TagBody>) -> Result<Answer<TagsView>, Problem> {
+    let tag = call.client.tag(call.target()?);
+    let tag = call.body.add.into_iter().fold(tag, TagCall::add);
+    let tag = call.body.remove.into_iter().fold(tag, TagCall::remove);
+    Answer::ok(TagsView { tags: tag.await? })
 }
 
 /// From which event to start another instance, and what of it to change.
@@ -100,16 +170,20 @@ pub(super) struct ForkBody {
     state: Option<Json>,
     /// Another queue.
     queue: Option<String>,
+    /// Other tags than this one has.
+    #[schemars(length(max = 8), inner(length(min = 1, max = 64)))]
+    tags: Option<Vec<String>>,
 }
 
 pub(super) async fn fork(call: Call<Nothing, ForkBody>) -> Result<Answer<InstanceRef>, Problem> {
     let target = call.target()?;
-    let ForkBody { seq, key, step, state, queue } = call.body;
+    let ForkBody { seq, key, step, state, queue, tags } = call.body;
     let forked = call.client.fork(target, seq, |mut new| {
         new.key = key;
         new.at.step = step.map_or(new.at.step, Into::into);
         new.at.state = state.unwrap_or(new.at.state);
         new.queue = queue.unwrap_or(new.queue);
+        new.tags = tags.unwrap_or(new.tags);
         new
     });
     let id = forked.await?;

@@ -43,6 +43,10 @@ pub(super) struct StartBody {
     priority: i32,
     /// Its steps and those of others in the same lane run one at a time.
     lane: Option<String>,
+    /// Words that it can be found by; its children do not inherit them.
+    #[serde(default)]
+    #[schemars(length(max = 8), inner(length(min = 1, max = 64)))]
+    tags: Vec<String>,
     /// When it may first run.
     start_at: Option<Timestamp>,
     /// How long from now it may first run, such as `5m`.
@@ -186,6 +190,7 @@ impl StartBody {
         new.priority = self.priority;
         new.key = self.key;
         new.lane = self.lane;
+        new.tags = self.tags;
         new.start_at = start_at;
         new.history = self.history.map(|on| if on { History::On } else { History::Off });
         new.signals = self.signals.into_iter().map(|signal| signal.0.into_new()).collect();

@@ -42,6 +42,9 @@ pub struct Start {
     /// Its lane
     #[arg(long)]
     lane: Option<String>,
+    /// A word to find it by; may be given several times
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
     /// Start after this long, such as 5m
     #[arg(long = "in", value_name = "SPAN")]
     start_in: Option<String>,
@@ -54,7 +57,7 @@ pub(super) async fn start(conn: &Conn, output: Output, args: Start) -> Result<()
     let state = args.state.as_deref().map(|text| json_argument("--state", text)).transpose()?;
     let mut body = json!({
         "machine": args.machine, "step": args.step, "version": args.version, "key": args.key, "queue": args.queue,
-        "lane": args.lane, "start_in": args.start_in, "start_at": args.start_at,
+        "lane": args.lane, "start_in": args.start_in, "start_at": args.start_at, "tags": args.tags,
     });
     if let Some(state) = state {
         body["state"] = state;
@@ -104,24 +107,30 @@ pub(super) struct Filter {
     /// With this parent, by its id
     #[arg(long)]
     pub(super) parent: Option<i64>,
+    /// Only those that no other instance spawned
+    #[arg(long)]
+    pub(super) roots: bool,
+    /// With this tag; given several times, with all of them
+    #[arg(long = "tag", value_name = "TAG")]
+    pub(super) tags: Vec<String>,
 }
 
 impl Filter {
     pub(super) fn path(&self, limit: usize, cursor: Option<String>) -> String {
-        let Self { machine, status, queue, key, awaiting, parent } = self.clone();
-        with_query(
-            "/v1/instances",
-            &[
-                ("machine", machine),
-                ("status", status),
-                ("queue", queue),
-                ("key", key),
-                ("awaiting", awaiting),
-                ("parent", parent.map(|id| id.to_string())),
-                ("limit", Some(limit.to_string())),
-                ("cursor", cursor),
-            ],
-        )
+        let Self { machine, status, queue, key, awaiting, parent, roots, tags } = self.clone();
+        let mut query = vec![
+            ("machine", machine),
+            ("status", status),
+            ("queue", queue),
+            ("key", key),
+            ("awaiting", awaiting),
+            ("parent", parent.map(|id| id.to_string())),
+            ("roots", roots.then(|| "true".to_owned())),
+            ("limit", Some(limit.to_string())),
+            ("cursor", cursor),
+        ];
+        query.extend(tags.into_iter().map(|tag| ("tag", Some(tag))));
+        with_query("/v1/instances", &query)
     }
 }
 
@@ -147,6 +156,7 @@ pub(super) fn print_page(page: &Value) {
             let told = match text(instance, "status").as_str() {
                 "awaiting_signal" => format!("for {waits}"),
                 "failed" => text(instance, "last_error"),
+                "cancelled" => text(instance, "cancel_reason"),
                 _ => age(instance, "wake_at"),
             };
             let paused = if instance["paused"] == true { " (paused)" } else { "" };
@@ -168,7 +178,7 @@ pub(super) fn print_page(page: &Value) {
 }
 
 /// What there is to tell of an instance, in the order in which people ask.
-const MEMBERS: [&str; 26] = [
+const MEMBERS: [&str; 31] = [
     "id",
     "key",
     "machine",
@@ -182,6 +192,9 @@ const MEMBERS: [&str; 26] = [
     "last_error",
     "paused",
     "cancel_requested",
+    "cancel_reason",
+    "cancelled_with",
+    "tags",
     "queue",
     "priority",
     "lane",
@@ -189,6 +202,8 @@ const MEMBERS: [&str; 26] = [
     "inbox",
     "barrier",
     "parent",
+    "parent_round",
+    "parent_index",
     "worker",
     "seq",
     "created_at",
@@ -302,6 +317,7 @@ pub(super) async fn result(conn: &Conn, output: Output, args: ResultArgs) -> Res
     let (status, result) = conn.json(Method::GET, &path, None).await?;
     output.show(&result, |result| match text(result, "status").as_str() {
         "done" => line(&result["output"].to_string()),
+        "cancelled" if result["error"].is_null() => line("cancelled"),
         "failed" | "cancelled" => line(&format!("{}: {}", text(result, "status"), text(result, "error"))),
         _ => line(&text(result, "explanation")),
     });

@@ -6,17 +6,27 @@ use super::conn::{Conn, encode};
 use super::output::{Output, items, line, text};
 use super::{Failure, instance_path, json_argument};
 
-/// Some instances.
+/// Some instances, and why.
 #[derive(Debug, clap::Args)]
-pub struct Many {
+pub struct Cancel {
     /// Their ids or keys
     #[arg(required = true, value_name = "INSTANCE")]
     instances: Vec<String>,
+    /// Why; kept with each instance and in its history
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Only if it is at this seq, as `get` shows it; of one instance
+    #[arg(long, value_name = "SEQ")]
+    if_seq: Option<u64>,
 }
 
-pub(super) async fn cancel(conn: &Conn, output: Output, args: Many) -> Result<(), Failure> {
+pub(super) async fn cancel(conn: &Conn, output: Output, args: Cancel) -> Result<(), Failure> {
+    if args.if_seq.is_some() && args.instances.len() > 1 {
+        return Err(Failure::usage("--if-seq is of one instance: cancel them one by one"));
+    }
+    let body = json!({ "reason": args.reason, "expected_seq": args.if_seq });
     for instance in &args.instances {
-        let cancelled = conn.post(&format!("{}/cancel", instance_path(instance)), &json!({})).await?;
+        let cancelled = conn.post(&format!("{}/cancel", instance_path(instance)), &body).await?;
         output.show(&cancelled, |cancelled| {
             let told = match text(cancelled, "cancel").as_str() {
                 "requested" => "a step is running: it will be cancelled when that ends".to_owned(),
@@ -40,10 +50,13 @@ pub struct Retry {
     /// With this state in JSON, @file, or - for what comes in
     #[arg(long, value_name = "JSON")]
     state: Option<String>,
+    /// Only if it is at this seq, as `get` shows it
+    #[arg(long, value_name = "SEQ")]
+    if_seq: Option<u64>,
 }
 
 pub(super) async fn retry(conn: &Conn, output: Output, args: Retry) -> Result<(), Failure> {
-    let mut body = json!({ "step": args.step });
+    let mut body = json!({ "step": args.step, "expected_seq": args.if_seq });
     if let Some(state) = &args.state {
         body["state"] = json_argument("--state", state)?;
     }
@@ -61,6 +74,9 @@ pub struct Brake {
     /// A queue, by its name
     #[arg(long, conflicts_with = "instance")]
     queue: Option<String>,
+    /// Only if the instance is at this seq, as `get` shows it
+    #[arg(long, value_name = "SEQ", conflicts_with = "queue")]
+    if_seq: Option<u64>,
 }
 
 /// `verb` is `pause` or `resume`.
@@ -70,8 +86,32 @@ pub(super) async fn brake(conn: &Conn, output: Output, args: Brake, verb: &str) 
         (None, Some(queue)) => (format!("queue {queue}"), format!("/v1/queues/{}", encode(queue))),
         (None, None) => return Err(Failure::usage("say what: an instance, or --queue")),
     };
-    let done = conn.post(&format!("{path}/{verb}"), &json!({})).await?;
+    let body = args.if_seq.map_or_else(|| json!({}), |seq| json!({ "expected_seq": seq }));
+    let done = conn.post(&format!("{path}/{verb}"), &body).await?;
     output.show(&done, |_| line(&format!("{what} is {verb}d")));
+    Ok(())
+}
+
+/// Which tags to add and to remove.
+#[derive(Debug, clap::Args)]
+pub struct Tag {
+    /// Its id or its key
+    instance: String,
+    /// Add this tag; may be given several times
+    #[arg(long, value_name = "TAG", required_unless_present = "remove")]
+    add: Vec<String>,
+    /// Remove this tag; may be given several times
+    #[arg(long, value_name = "TAG")]
+    remove: Vec<String>,
+}
+
+pub(super) async fn tag(conn: &Conn, output: Output, args: Tag) -> Result<(), Failure> {
+    let body = json!({ "add": args.add, "remove": args.remove });
+    let tagged = conn.post(&format!("{}/tags", instance_path(&args.instance)), &body).await?;
+    output.show(&tagged, |tagged| match text(tagged, "tags").as_str() {
+        "" => line(&format!("{} has no tags", args.instance)),
+        tags => line(&format!("{}: {tags}", args.instance)),
+    });
     Ok(())
 }
 

@@ -62,8 +62,10 @@ fn parse_filter(text: &str) -> Result<Filter, Failure> {
             "queue" => filter.queue = value,
             "key" => filter.key = value,
             "awaiting" => filter.awaiting = value,
+            "tag" => filter.tags.extend(value),
             other => {
-                let told = format!("--where: {other:?} is not one of machine, status, queue, key, awaiting");
+                let told =
+                    format!("--where: {other:?} is not one of machine, status, queue, key, awaiting, tag");
                 return Err(Failure::usage(told));
             }
         }

@@ -1,6 +1,6 @@
 //! What can be done to one instance: its forms, each of which becomes a request to the API.
 
-use dormouse::{Declaration, Instance, Json, Status};
+use dormouse::{Declaration, Instance, Json, Status, TAGS_MAX};
 use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -24,21 +24,72 @@ pub(super) fn bar(s: &Shell, declared: Option<&Declaration>, instance: &Instance
         div #actions.actions data-live role="group" aria-label="Actions" {
             @if is_live {
                 (signal_forms(s, declared, instance))
-                @if instance.paused { (parts::button(s, &format!("{here}/resume"), "", "Resume", None)) }
+                @if instance.paused { (guarded(s, instance, "resume", "", "Resume")) }
+                // Not guarded: whoever wants it to stop wants that wherever it is by now.
                 @else { (parts::button(s, &format!("{here}/pause"), "", "Pause", None)) }
-                details #cancel {
-                    summary { "Cancel…" }
-                    div.panel {
-                        p { "It ends now, and its live children with it. What it did stays done." }
-                        (parts::button(s, &format!("{here}/cancel"), "danger", "Cancel this instance", None))
-                    }
-                }
+                (cancel_form(s, instance))
             }
-            @if can_retry {
-                (parts::button(s, &format!("{here}/retry"), "primary", "Retry", None))
-            }
+            @if can_retry { (guarded(s, instance, "retry", "primary", "Retry")) }
+            (tag_forms(s, instance))
             @if instance.seq > 0 {
                 a.button href=(s.at(&format!("{here}/fork?seq={}", instance.seq))) { "Fork…" }
+            }
+        }
+    }
+}
+
+/// A form of one button that acts on the instance only if it is as this page shows it.
+fn guarded(s: &Shell, instance: &Instance, verb: &str, class: &str, word: &str) -> Markup {
+    html! {
+        form.inline method="post" action=(s.at(&format!("/instances/{}/{verb}", instance.id))) {
+            (s.token())
+            input type="hidden" name="expected_seq" value=(instance.seq);
+            button type="submit" class=(class) { (word) }
+        }
+    }
+}
+
+fn cancel_form(s: &Shell, instance: &Instance) -> Markup {
+    html! {
+        details #cancel {
+            summary { "Cancel…" }
+            form.panel method="post" action=(s.at(&format!("/instances/{}/cancel", instance.id))) {
+                (s.token())
+                p { "It ends now, and its live children with it. What it did stays done." }
+                label for="cancel-reason" { "Reason " span.muted { "(kept in its history)" } }
+                input #cancel-reason name="reason" maxlength="1024";
+                label.check {
+                    input #cancel-seq type="checkbox" name="expected_seq" value=(instance.seq) checked;
+                    " only if it has not moved since transition " (instance.seq)
+                }
+                button.danger type="submit" { "Cancel this instance" }
+            }
+        }
+    }
+}
+
+/// Tags to remove by a button each, and one to add.
+fn tag_forms(s: &Shell, instance: &Instance) -> Markup {
+    let action = s.at(&format!("/instances/{}/tags", instance.id));
+    html! {
+        details #tagging {
+            summary { "Tags…" }
+            div.panel {
+                @for tag in &instance.tags {
+                    form.inline method="post" action=(action) {
+                        (s.token())
+                        input type="hidden" name="remove" value=(tag);
+                        button type="submit" aria-label={"Remove the tag " (tag)} { (tag) " ×" } " "
+                    }
+                }
+                @if instance.tags.len() < TAGS_MAX {
+                    form #tag-add method="post" action=(action) {
+                        (s.token())
+                        label for="tag-new" { "Add a tag" }
+                        input #tag-new name="add" maxlength="64" required spellcheck="false";
+                        button type="submit" { "Add" }
+                    }
+                }
             }
         }
     }
@@ -106,8 +157,17 @@ pub(super) struct SignalBody {
     pub(super) dedup_key: Option<String>,
 }
 
+/// The `seq` at which the page showed the instance.
+fn expected_seq(visit: &Visit) -> Result<Option<u64>, Problem> {
+    let read = |text: &str| {
+        text.parse().map_err(|_| Problem::invalid(format!("{text:?} is not the number of a transition")))
+    };
+    visit.form.get("expected_seq").map(read).transpose()
+}
+
 pub(super) async fn cancel(visit: Visit) -> Answered {
-    let told = on(&visit, "/v1/instances/{instance}/cancel", &json!({})).await?;
+    let body = json!({ "reason": visit.form.text("reason"), "expected_seq": expected_seq(&visit)? });
+    let told = on(&visit, "/v1/instances/{instance}/cancel", &body).await?;
     let notice = match told["cancel"].as_str() {
         Some("requested") => "requested",
         Some("already_ended") => "ended",
@@ -117,18 +177,28 @@ pub(super) async fn cancel(visit: Visit) -> Answered {
 }
 
 pub(super) async fn retry(visit: Visit) -> Answered {
-    on(&visit, "/v1/instances/{instance}/retry", &json!({})).await?;
+    let body = json!({ "expected_seq": expected_seq(&visit)? });
+    on(&visit, "/v1/instances/{instance}/retry", &body).await?;
     back(&visit, "retried")
 }
 
 pub(super) async fn pause(visit: Visit) -> Answered {
-    on(&visit, "/v1/instances/{instance}/pause", &json!({})).await?;
+    let body = json!({ "expected_seq": expected_seq(&visit)? });
+    on(&visit, "/v1/instances/{instance}/pause", &body).await?;
     back(&visit, "paused")
 }
 
 pub(super) async fn resume(visit: Visit) -> Answered {
-    on(&visit, "/v1/instances/{instance}/resume", &json!({})).await?;
+    let body = json!({ "expected_seq": expected_seq(&visit)? });
+    on(&visit, "/v1/instances/{instance}/resume", &body).await?;
     back(&visit, "resumed")
+}
+
+pub(super) async fn tag(visit: Visit) -> Answered {
+    let named = |name| visit.form.text(name).into_iter().collect::<Vec<_>>();
+    let body = json!({ "add": named("add"), "remove": named("remove") });
+    on(&visit, "/v1/instances/{instance}/tags", &body).await?;
+    back(&visit, "tagged")
 }
 
 async fn on(visit: &Visit, route: &'static str, body: &impl Serialize) -> Result<Value, Problem> {

@@ -6,13 +6,13 @@ use dormouse::store::Filter;
 use dormouse::{Instance, InstanceId};
 use futures_util::{StreamExt as _, stream};
 use maud::{Markup, html};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Answered;
 use super::act::{SignalBody, once};
-use super::fields::Fields;
 use super::form;
-use super::instances::{FILTERS, filter};
+use super::instances::{FILTERS, filter, kept};
 use super::parts::{self, number};
 use super::visit::Visit;
 use crate::problem::Problem;
@@ -123,7 +123,14 @@ pub(super) async fn confirm(visit: Visit) -> Answered {
         });
     }
     let ids: Vec<String> = meant.iter().map(|instance| instance.id.to_string()).collect();
-    let fields = if verb == Verb::Signal { Some(signal_fields(&visit).await?) } else { None };
+    let fields = match verb {
+        Verb::Signal => Some(signal_fields(&visit).await?),
+        Verb::Cancel => Some(html! {
+            label for="cancel-reason" { "Reason " span.muted { "(kept in the history of each)" } }
+            input #cancel-reason name="reason" maxlength="1024";
+        }),
+        _ => None,
+    };
     visit.page(&title, &html! {
         h1 { (verb.button()) " " span #count data-count=(meant.len()) { (count) } " " (if meant.len() == 1 { "instance" } else { "instances" }) "?" }
         section.card {
@@ -135,7 +142,7 @@ pub(super) async fn confirm(visit: Visit) -> Answered {
                 input type="hidden" name="verb" value=(verb.word());
                 // Exactly those that were counted, whatever matches by the time this is sent.
                 input type="hidden" name="ids" value=(ids.join(","));
-                @for name in FILTERS { @if let Some(value) = visit.query.get(name) { input type="hidden" name=(name) value=(value); } }
+                (kept(&visit.query))
                 @if let Some(fields) = fields { (fields) }
                 div.buttons {
                     button.primary[verb != Verb::Cancel].danger[verb == Verb::Cancel] type="submit" { (verb.button()) " " (count) }
@@ -216,10 +223,14 @@ pub(super) async fn act(visit: Visit) -> Answered {
     if ids.is_empty() || ids.len() > MAX {
         return Err(Problem::invalid(format!("a form acts on 1 to {MAX} instances")));
     }
-    let signal = if verb == Verb::Signal { Some(signal_of(&visit)?) } else { None };
+    let body = match verb {
+        Verb::Signal => Body::Signal(signal_of(&visit)?),
+        Verb::Cancel => Body::Plain(json!({ "reason": visit.form.text("reason") })),
+        _ => Body::Plain(json!({})),
+    };
     let visit = Arc::new(visit);
     let results: Vec<Result<Value, Problem>> = stream::iter(ids)
-        .map(|id| one(visit.clone(), verb, id, signal.clone()))
+        .map(|id| one(visit.clone(), verb, id, body.clone()))
         .buffer_unordered(AT_A_TIME)
         .collect()
         .await;
@@ -231,16 +242,19 @@ pub(super) async fn act(visit: Visit) -> Answered {
         let detail = format!("done for {done}, and then: {}", fault.detail);
         return Err(Problem { detail, ..fault.clone() });
     }
-    let keep =
-        FILTERS.iter().fold(Fields::default(), |kept, name| kept.with(&[(name, visit.form.get(name))]));
+    let keep = visit.form.only(&FILTERS);
     let notice = format!("bulk-{done}-{}", refused.len());
     visit.go(&format!("/instances{}", keep.with(&[("notice", Some(&notice))]).query()))
 }
 
-async fn one(visit: Arc<Visit>, verb: Verb, id: i64, signal: Option<SignalBody>) -> Result<Value, Problem> {
-    let id = id.to_string();
-    match signal {
-        Some(signal) => visit.act(verb.route(), ("instance", &id), &signal).await,
-        None => visit.act(verb.route(), ("instance", &id), &json!({})).await,
-    }
+/// What is sent for each.
+#[derive(Clone, Serialize)]
+#[serde(untagged)]
+enum Body {
+    Signal(SignalBody),
+    Plain(Value),
+}
+
+async fn one(visit: Arc<Visit>, verb: Verb, id: i64, body: Body) -> Result<Value, Problem> {
+    visit.act(verb.route(), ("instance", &id.to_string()), &body).await
 }

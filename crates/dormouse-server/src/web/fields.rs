@@ -32,6 +32,18 @@ impl Fields {
         Self(kept.cloned().chain(new).collect())
     }
 
+    /// These and one more value of a name that may come several times.
+    pub(super) fn and(mut self, name: &str, value: &str) -> Self {
+        self.0.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Those of these names that say something.
+    pub(super) fn only(&self, names: &[&str]) -> Self {
+        let kept = self.0.iter().filter(|(name, value)| names.contains(&&**name) && !value.trim().is_empty());
+        Self(kept.cloned().collect())
+    }
+
     /// As a query: empty, or from its `?` on.
     pub(super) fn query(&self) -> String {
         if self.0.is_empty() {
@@ -63,6 +75,7 @@ mod tests {
         assert_eq!((fields.get("machine"), fields.get("status")), (Some("a&b"), None));
         assert_eq!(fields.all("id").collect::<Vec<_>>(), ["1", "2"]);
         assert_eq!(fields.with(&[("cursor", None), ("id", Some("x y"))]).query(), "?machine=a%26b&id=x+y");
+        assert_eq!(fields.only(&["id", "status"]).and("id", "3").query(), "?id=1&id=2&id=3");
         assert_eq!(Fields::default().query(), "");
         assert_eq!(segment("a/b c?+"), "a%2Fb%20c%3F%2B");
     }

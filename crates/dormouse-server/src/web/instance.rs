@@ -91,6 +91,7 @@ fn head(s: &Shell, instance: &Instance, why: &str, now: Timestamp) -> Markup {
             (fact("Created", time(instance.created_at, now)))
             (fact("Changed", time(instance.changed_at, now)))
             @if let Some(at) = instance.ended_at { (fact("Ended", time(at, now))) }
+            @if !instance.tags.is_empty() { (fact("Tags", parts::tags(s, &instance.tags))) }
         }
     }
 }
@@ -136,7 +137,13 @@ fn family(s: &Shell, instance: &Instance, tree: &[Leaf]) -> Markup {
         @if counted {
             section.card {
                 h2 { "Family" }
-                @if let Some(parent) = instance.parent { p { "Child of " a href=(s.at(&format!("/instances/{parent}"))) { "#" (parent) } "." } }
+                @if let Some(parent) = instance.parent {
+                    p {
+                        @if let Some(index) = instance.parent_index { "Child " (index + 1) } @else { "A child" }
+                        @if let Some(round) = instance.parent_round.filter(|round| *round > 1) { " of round " (round) }
+                        " of " a href=(s.at(&format!("/instances/{parent}"))) { "#" (parent) } "."
+                    }
+                }
                 @if !tree.is_empty() {
                     ul.tree aria-label="Children" {
                         @for (depth, child) in tree {

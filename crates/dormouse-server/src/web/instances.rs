@@ -18,7 +18,8 @@ use crate::problem::Problem;
 
 const ROWS: usize = 50;
 /// What of an address says which instances are meant.
-pub(super) const FILTERS: [&str; 6] = ["machine", "status", "queue", "key", "awaiting", "parent"];
+pub(super) const FILTERS: [&str; 8] =
+    ["machine", "status", "queue", "key", "awaiting", "parent", "roots", "tag"];
 
 pub(super) async fn show(visit: Visit) -> Answered {
     let overview = Overview::of(&visit.client).await?;
@@ -49,23 +50,24 @@ pub(super) async fn show(visit: Visit) -> Answered {
             }
         }
     };
-    visit.page("Instances", &html! {
-        h1 { "Instances" }
-        (tabs(s, &query, &overview, machine.as_deref()))
-        (filters(s, &query, &overview))
-        @if s.may_operate() {
-            form #chosen method="get" action=(s.at("/instances/bulk")) {
-                @for name in FILTERS {
-                    @if let Some(value) = query.get(name) { input type="hidden" name=(name) value=(value); }
+    visit.page(
+        "Instances",
+        &html! {
+            h1 { "Instances" }
+            (tabs(s, &query, &overview, machine.as_deref()))
+            (filters(s, &query, &overview))
+            @if s.may_operate() {
+                form #chosen method="get" action=(s.at("/instances/bulk")) {
+                    (kept(&query))
+                    (bulk_bar())
+                    (list)
                 }
-                (bulk_bar())
+            } @else {
                 (list)
             }
-        } @else {
-            (list)
-        }
-        (parts::pager(first, next))
-    })
+            (parts::pager(first, next))
+        },
+    )
 }
 
 /// What an address asks for.
@@ -84,8 +86,24 @@ pub(super) fn filter(query: &Fields) -> Result<Filter, Problem> {
         key_prefix: query.text("key"),
         awaiting: query.text("awaiting"),
         parent: parent.transpose()?.map(InstanceId),
+        roots: query.get("roots") == Some("true"),
+        tags: tags(query),
         ..Filter::default()
     })
+}
+
+/// The tags that an address asks for.
+fn tags(query: &Fields) -> Vec<String> {
+    query.all("tag").map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect()
+}
+
+/// The filter as hidden fields of a form.
+pub(super) fn kept(query: &Fields) -> Markup {
+    html! {
+        @for name in FILTERS {
+            @for value in query.all(name) { input type="hidden" name=(name) value=(value); }
+        }
+    }
 }
 
 /// The statuses with their kept counts, each a filter.
@@ -128,10 +146,35 @@ fn filters(s: &Shell, query: &Fields, overview: &Overview) -> Markup {
             (parts::filter(query, "queue", "Queue", "any"))
             (parts::filter(query, "awaiting", "Waits for signal", "any"))
             (parts::filter(query, "parent", "Child of", "number"))
+            (tag_filter(s, query))
+            div.checks { label.check {
+                input #filter-roots type="checkbox" name="roots" value="true" checked[query.get("roots") == Some("true")];
+                " roots only"
+            } }
             div.buttons {
                 button.primary type="submit" { "Filter" }
                 a href=(s.at("/instances")) { "Clear" }
             }
+        }
+    }
+}
+
+/// The tags that are asked for, each with a way to leave it out, and a field for one more.
+fn tag_filter(s: &Shell, query: &Fields) -> Markup {
+    let chosen = tags(query);
+    let without = |left_out: &str| {
+        let rest = chosen.iter().filter(|tag| *tag != left_out);
+        let base = query.with(&[("tag", None), ("cursor", None)]);
+        s.at(&format!("/instances{}", rest.fold(base, |query, tag| query.and("tag", tag)).query()))
+    };
+    html! {
+        div {
+            label for="filter-tag" { "Tag" }
+            @for tag in &chosen {
+                input type="hidden" name="tag" value=(tag);
+                a.tag href=(without(tag)) aria-label={"Leave out the tag " (tag)} { (tag) " ×" }
+            }
+            input #filter-tag name="tag" placeholder=(if chosen.is_empty() { "any" } else { "and another" }) spellcheck="false";
         }
     }
 }
@@ -181,7 +224,10 @@ pub(super) fn rows(s: &Shell, instances: &[Instance], now: Timestamp, can_choose
                     @if can_choose {
                         td.choose { input type="checkbox" name="id" value=(instance.id) aria-label={"Choose " (parts::name(instance))}; }
                     }
-                    th scope="row" { (parts::link(s, instance)) @if instance.key.is_some() { span.muted.small { " #" (instance.id) } } }
+                    th scope="row" {
+                        (parts::link(s, instance)) @if instance.key.is_some() { span.muted.small { " #" (instance.id) } }
+                        @if !instance.tags.is_empty() { " " (parts::tags(s, &instance.tags)) }
+                    }
                     td { (parts::machine_link(s, &instance.machine)) span.muted.small { " v" (instance.version) } }
                     td { (parts::status(instance.status)) @if instance.paused { " " span.badge { "paused" } } }
                     td { (instance.step) @if instance.attempt > 0 { span.muted.small { " try " (instance.attempt + 1) } } }
@@ -211,6 +257,9 @@ fn waits_for(instance: &Instance, now: Timestamp) -> Markup {
         Status::Scheduled => until("the clock, "),
         Status::Failed => {
             html! { span.bad { (short(instance.last_error.as_deref().unwrap_or_default(), 60)) } }
+        }
+        Status::Cancelled => {
+            html! { span.muted { (short(instance.cancel_reason.as_deref().unwrap_or_default(), 60)) } }
         }
         Status::Runnable if instance.lane_blocked => html! { "its lane" },
         _ => html! {},

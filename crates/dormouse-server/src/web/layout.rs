@@ -193,6 +193,7 @@ fn told_of(notice: &str) -> Option<String> {
         ("retried", []) => "It runs again.".to_owned(),
         ("paused", []) => "Its brake is on: it will not be claimed until it is resumed.".to_owned(),
         ("resumed", []) => "Its brake is off.".to_owned(),
+        ("tagged", []) => "Its tags are changed.".to_owned(),
         ("forked", []) => "This is the new instance.".to_owned(),
         ("claimed", []) => "It is yours for fifteen minutes: nobody else can answer it.".to_owned(),
         ("released", []) => "It is nobody's again.".to_owned(),
@@ -224,6 +225,10 @@ pub(super) fn refusal(shell: &Shell, problem: &Problem) -> Response<Body> {
         Cause::UntrustedHost => {
             ("Unknown host", "Open the dashboard by an address that this server is known by.")
         }
+        Cause::StaleSeq => (
+            "It has moved on",
+            "Somebody or something acted on it since your page was loaded. Go back, look at it again, and decide anew.",
+        ),
         Cause::Unavailable | Cause::DiskFull | Cause::Internal => (
             "The database does not answer as it should",
             "Nothing is lost: what is committed stays, and what runs is tried again. Try this page again in a moment.",

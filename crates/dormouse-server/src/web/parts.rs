@@ -83,6 +83,13 @@ pub(super) fn waiting_link(s: &Shell, signal: &str) -> Markup {
     html! { a href=(s.at(&format!("/waiting{}", query("signal", signal)))) { (signal) } }
 }
 
+/// Tags, each a way to all that have it.
+pub(super) fn tags(s: &Shell, tags: &[String]) -> Markup {
+    html! {
+        span.tags { @for tag in tags { a.tag href=(s.at(&format!("/instances{}", query("tag", tag)))) { (tag) } } }
+    }
+}
+
 /// One field of a filter that lives in the address.
 pub(super) fn filter(query: &Fields, name: &str, label: &str, hint: &str) -> Markup {
     let id = format!("filter-{name}");

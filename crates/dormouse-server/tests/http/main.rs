@@ -40,6 +40,7 @@ mod input;
 mod instances;
 mod interactions;
 mod namespaces;
+mod operators;
 mod overview;
 mod pages;
 mod probes;

@@ -33,6 +33,9 @@ async fn another_namespaces_instance_answers_exactly_as_one_that_never_was(datab
         // The payload is wrong, but whose machine would say so is nobody's business.
         ("POST", "/signals", json!({ "name": "paid", "payload": "text" })),
         ("POST", "/cancel", json!({})),
+        // Where it is, is nobody's business either.
+        ("POST", "/cancel", json!({ "reason": "x", "expected_seq": 7 })),
+        ("POST", "/tags", json!({ "add": ["x"] })),
         ("POST", "/retry", json!({})),
         ("POST", "/retry", json!({ "step": "Ship" })),
         ("POST", "/pause", json!({})),

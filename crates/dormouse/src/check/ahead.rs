@@ -54,6 +54,7 @@ pub(crate) fn context(
         id,
         namespace: crate::DEFAULT_NAMESPACE.to_owned(),
         key,
+        parent: None,
         attempt: 0,
         seq: 1,
         wake,

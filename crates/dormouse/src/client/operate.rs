@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::Client;
 use crate::limits::{check_name, check_reason};
 use crate::machine::encode_at;
-use crate::store::{Brake, Cancel, CancelRequest, Collect, Collected};
+use crate::store::{Brake, Cancel, CancelRequest, Collect, Collected, TagChange};
 use crate::{
     At, Error, Event, EventKind, InstanceId, Json, Machine, NewInstance, NewSignal, Result, Target, When,
 };
@@ -62,6 +62,19 @@ impl Client {
         PauseCall { brake: Brake::Off, ..self.pause(target) }
     }
 
+    /// Adds and removes tags of an instance, live or ended, and gives those that it has then. That is no transition:
+    /// its `seq` and its history stay as they are.
+    ///
+    /// ```no_run
+    /// # async fn shop(client: dormouse::Client, id: dormouse::InstanceId) -> dormouse::Result<()> {
+    /// let tags = client.tag(id).add("vip").remove("new").await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "nothing is tagged before the call is awaited"]
+    pub fn tag(&self, target: impl Into<Target>) -> TagCall<'_> {
+        TagCall { client: self, target: target.into(), change: TagChange::default() }
+    }
+
     /// Puts the brake on a queue of this client's namespace.
     pub async fn pause_queue(&self, queue: &str) -> Result<()> {
         self.brake_queue(queue, Brake::On).await
@@ -74,7 +87,7 @@ impl Client {
 
     /// Starts a new instance as another one was after an event, perhaps with `change`s: another key, an edited
     /// state. One that waited for signals waits again, for as long; one that a signal woke has that signal. The
-    /// original's key is not taken along.
+    /// original's tags are taken along, its key is not.
     pub async fn fork(
         &self,
         target: impl Into<Target>,
@@ -88,6 +101,7 @@ impl Client {
             queue: origin.queue,
             priority: origin.priority,
             lane: origin.lane,
+            tags: origin.tags,
             forked_from: Some((origin.id, seq)),
             ..as_after(origin.machine, event)?
         };
@@ -228,6 +242,41 @@ impl<'a> IntoFuture for PauseCall<'a> {
         Box::pin(async move {
             let namespace = client.namespace.to_string();
             Ok(client.applied(client.store.pause(namespace, target, brake, expected_seq).await?))
+        })
+    }
+}
+
+/// A change of tags under way: what to add and remove, then `.await`.
+#[must_use = "nothing is tagged before it is awaited"]
+pub struct TagCall<'a> {
+    client: &'a Client,
+    target: Target,
+    change: TagChange,
+}
+
+impl TagCall<'_> {
+    /// Adds a tag; one that it has already stays.
+    pub fn add(mut self, tag: impl Into<String>) -> Self {
+        self.change.add.push(tag.into());
+        self
+    }
+
+    /// Removes a tag; one that it does not have is no error.
+    pub fn remove(mut self, tag: impl Into<String>) -> Self {
+        self.change.remove.push(tag.into());
+        self
+    }
+}
+
+impl<'a> IntoFuture for TagCall<'a> {
+    type Output = Result<Vec<String>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { client, target, change } = self;
+        Box::pin(async move {
+            change.check()?;
+            client.store.tag(client.namespace.to_string(), target, change).await
         })
     }
 }

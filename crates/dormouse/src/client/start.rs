@@ -139,6 +139,11 @@ impl<M> Start<'_, M> {
         self.with(|new| new.lane(lane))
     }
 
+    /// Adds a tag to find it by.
+    pub fn tag(self, tag: impl Into<String>) -> Self {
+        self.with(|new| new.tag(tag))
+    }
+
     /// Sets when it may first run.
     pub fn start_at(self, when: impl Into<When>) -> Self {
         self.with(|new| new.start_at(when))

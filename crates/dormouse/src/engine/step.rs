@@ -140,6 +140,7 @@ fn context(shared: &Shared, row: Claimed, cancel: CancellationToken) -> Context 
         id: row.id,
         namespace: row.namespace,
         key: row.key,
+        parent: row.parent,
         attempt: row.attempt,
         seq: row.seq,
         wake: row.wake,

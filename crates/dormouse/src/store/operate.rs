@@ -1,6 +1,10 @@
 //! What operators ask of a store, and what it answers.
 
-use crate::Status;
+use std::time::Duration;
+
+use crate::instance::sorted;
+use crate::limits::{TAGS_MAX, check_tags};
+use crate::{Error, Result, Status};
 
 /// How to cancel an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,4 +36,71 @@ pub enum Brake {
     On,
     /// Claimed as usual.
     Off,
+}
+
+/// Tags to add to an instance and to remove from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TagChange {
+    /// To add.
+    pub add: Vec<String>,
+    /// To remove; one that is also to be added stays.
+    pub remove: Vec<String>,
+}
+
+impl TagChange {
+    /// Refuses tags that cannot be, or that are to be added and removed at once.
+    pub(crate) fn check(&self) -> Result<()> {
+        check_tags(&self.add)?;
+        check_tags(&self.remove)?;
+        match self.add.iter().find(|tag| self.remove.contains(tag)) {
+            Some(both) => Err(refuse(both, "it is to be added and removed at once")),
+            None => Ok(()),
+        }
+    }
+
+    /// The tags of an instance that had these, in order; refused if they would be too many.
+    pub(crate) fn apply(&self, tags: Vec<String>) -> Result<Vec<String>> {
+        let kept = tags.into_iter().filter(|tag| !self.remove.contains(tag));
+        let all: Vec<String> = kept.chain(self.add.iter().cloned()).collect();
+        let all: Vec<String> = sorted(&all).into_iter().map(str::to_owned).collect();
+        match all.get(TAGS_MAX) {
+            Some(one_too_many) => Err(too_many(one_too_many)),
+            None => Ok(all),
+        }
+    }
+}
+
+/// One tag more than an instance can have.
+pub(crate) fn too_many(tag: &str) -> Error {
+    refuse(tag, "an instance has at most 8 tags")
+}
+
+fn refuse(tag: &str, reason: &'static str) -> Error {
+    Error::InvalidName { what: "tag", value: tag.to_owned(), reason }
+}
+
+/// What to remove.
+#[derive(Clone, Debug)]
+pub struct Collect {
+    /// Of this namespace; `None` is every one.
+    pub namespace: Option<String>,
+    /// Instances that ended longer ago than this.
+    pub ended_for: Option<Duration>,
+    /// Events of live instances older than this.
+    pub events_for: Option<Duration>,
+    /// Look at events after this one: where the batch before stopped.
+    pub events_after: i64,
+    /// At most this many instances; and at most this many events are looked at.
+    pub rows_max: usize,
+}
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Instances, each with its history and inbox.
+    pub instances: usize,
+    /// Events of live instances.
+    pub events: usize,
+    /// Where to look on for events; `None` if all were looked at.
+    pub events_next: Option<i64>,
 }

@@ -51,7 +51,10 @@ use self::types::Columns;
 pub(crate) use self::within::{deliver_in, insert_in, machine_in};
 use crate::poke::Hub;
 use crate::store::{
-    About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit, NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Tried, Written,
+    About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, CancelRequest, Changes,
+    Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease,
+    NewApiKey, NewAudit, NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store,
+    TagChange, Tried, Written,
 };
 use crate::{
     At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
@@ -253,6 +256,10 @@ impl Store for PostgresStore {
         expected_seq: Option<u64>,
     ) -> Reply<'_, Written<InstanceId>> {
         Box::pin(async move { operate::pause(&self.db, &namespace, &target, brake, expected_seq).await })
+    }
+
+    fn tag(&self, namespace: String, target: Target, change: TagChange) -> Reply<'_, Vec<String>> {
+        Box::pin(async move { operate::tag(&self.db, &namespace, &target, &change).await })
     }
 
     fn pause_queue(&self, namespace: String, queue: String, brake: Brake) -> Reply<'_, Written<()>> {

@@ -20,6 +20,11 @@ pub struct Filter {
     pub key_prefix: Option<String>,
     /// With this parent.
     pub parent: Option<InstanceId>,
+    /// Only roots: those that no other instance spawned. It narrows what the other conditions find, so a page of roots
+    /// costs a look at every child between them.
+    pub roots: bool,
+    /// With all of these tags. Name the rarest first: its instances are the ones looked at.
+    pub tags: Vec<String>,
     /// Parked on this signal; who has waited longest comes first.
     pub awaiting: Option<String>,
     /// Inserted at or after this.

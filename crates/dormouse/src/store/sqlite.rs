@@ -43,7 +43,10 @@ use self::tx::Tx;
 use self::writer::{Sync, Writer};
 use crate::poke::Hub;
 use crate::store::{
-    About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease, NewApiKey, NewAudit, NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store, Tried, Written,
+    About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, CancelRequest, Changes,
+    Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease,
+    NewApiKey, NewAudit, NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store,
+    TagChange, Tried, Written,
 };
 use crate::{
     At, Clock, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
@@ -232,6 +235,10 @@ impl Store for SqliteStore {
         expected_seq: Option<u64>,
     ) -> Reply<'_, Written<InstanceId>> {
         self.write(move |tx| operate::pause(tx, &namespace, &target, brake, expected_seq))
+    }
+
+    fn tag(&self, namespace: String, target: Target, change: TagChange) -> Reply<'_, Vec<String>> {
+        quiet(self.write(move |tx| operate::tag(tx, &namespace, &target, &change)))
     }
 
     fn pause_queue(&self, namespace: String, queue: String, brake: Brake) -> Reply<'_, Written<()>> {

@@ -44,14 +44,15 @@ macro_rules! suite {
 }
 
 mod access;
+mod attempts;
 mod barriers;
 mod children;
 mod claims;
 mod declared;
 mod encoding;
 mod explain;
-mod finals;
 mod family;
+mod finals;
 mod flows;
 mod groups;
 mod history;
@@ -60,9 +61,11 @@ mod keys;
 mod lanes;
 mod metrics;
 mod operate;
+mod operators;
 mod order;
 mod signals;
 mod steps;
+mod tags;
 mod time;
 mod units;
 mod versions;

@@ -72,6 +72,8 @@ async fn sqlite_and_postgres_cannot_be_told_apart() {
         "cancel_reason",
         "cancelled_with",
         "StaleSeq",
+        "tagged",
+        "at most 8 tags",
     ];
     assert!(
         number("DORMOUSE_TWINS_SEED").is_some() || kinds.iter().all(|kind| met.contains_key(*kind)),

@@ -43,6 +43,8 @@ const CROWD: &str = "
     select pg_temp.crowd(300000, 'done', p_ended_at => now(), p_key => 'ended:');
     insert into dormouse.signals (instance, id, name, at, payload)
     select -n, nextval('dormouse.signal_ids'), 'other', now(), 'null' from generate_series(1, 100000) n;
+    insert into dormouse.tags (namespace, tag, instance)
+    select 'default', tag, -n from generate_series(1, 100000) n cross join unnest('{t,toured,u}'::text[]) tag;
     insert into dormouse.history (instance, seq, kind, version, step, at, state, id)
     select -n, 1, 'created', 1, 'start', now(), 'null', 0 from generate_series(1, 100000) n;
 ";

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-use dormouse::store::{Claimed, Collect, Filter, Lease, Receipt, Store};
+use dormouse::store::{Claimed, Collect, Filter, Lease, Receipt, Store, TagChange};
 use dormouse::{Delivered, Inserted, NewInstance, NewSignal, Status, Target, WorkerId};
 use private_postgres::Server;
 
@@ -172,6 +172,22 @@ impl<'a> Tour<'a> {
         );
     }
 
+    /// Three of a machine that nobody runs, found by a tag of theirs.
+    async fn tag(&mut self) {
+        let place = || dormouse::At { step: "start".into(), state: dormouse::Json::null() };
+        let new = |_| NewInstance::named("tagged", 1, place()).tag(format!("t{}", self.round)).tag("toured");
+        let verbs = &self.verbs;
+        let tagged = verbs.insert((0..3).map(new).collect());
+        let tagged = note(&mut self.notes, self.server, "insert with tags", tagged).await;
+        let tags = vec![format!("t{}", self.round), "toured".to_owned()];
+        let filter = Filter { namespace: Some("default".to_owned()), tags, limit: 10, ..Filter::default() };
+        let list = note(&mut self.notes, self.server, "list_by_tag", verbs.store.list(filter)).await;
+        assert_eq!(list.expect("a list").instances.len(), 3);
+        let change = TagChange { add: vec!["more".to_owned()], remove: vec!["toured".to_owned()] };
+        let change = verbs.store.tag("default".to_owned(), Target::Id(tagged[0].id()), change);
+        note(&mut self.notes, self.server, "tag", change).await.expect("a change");
+    }
+
     async fn look(&mut self) {
         let store = &self.verbs.store;
         let namespace = || "default".to_owned();
@@ -186,6 +202,8 @@ impl<'a> Tour<'a> {
         note(&mut self.notes, self.server, "list_by_key", store.list(filter)).await.expect("a list");
         let failed = Filter { status: Some(Status::Failed), limit: 10, ..Filter::default() };
         note(&mut self.notes, self.server, "list_failed", store.list(failed)).await.expect("a list");
+        self.tag().await;
+        let store = &self.verbs.store;
         note(&mut self.notes, self.server, "history", store.history(id, 0, 10)).await.expect("a history");
         let changes = store.changes(None, Some(0), 10);
         note(&mut self.notes, self.server, "changes", changes).await.expect("what changed");

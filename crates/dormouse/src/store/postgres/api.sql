@@ -16,6 +16,20 @@ begin
 end
 $$;
 
+-- Refuses more than 8 tags, or one that is empty, too long, or holds control characters.
+create or replace function dormouse.check_tags(p_tags text[]) returns void
+language plpgsql immutable as $$
+begin
+    perform dormouse.check_name('tag', t.tag) from unnest(p_tags) t (tag);
+    if exists (select from unnest(p_tags) t (tag) where t.tag is null or octet_length(t.tag) > 64)
+        or (select count(distinct t.tag) from unnest(p_tags) t (tag)) > 8 then
+        raise exception using errcode = 'invalid_parameter_value',
+            message = format('the tags %s are refused', left(p_tags::text, 200)),
+            hint = 'An instance has at most 8 tags of 1 to 64 bytes.';
+    end if;
+end
+$$;
+
 -- Refuses a document over 1 MiB, or one that holds U+0000, which no worker could hand on.
 create or replace function dormouse.check_document(p_what text, p_document json) returns void
 language plpgsql immutable as $$
@@ -52,7 +66,7 @@ $$;
 create or replace function dormouse.start(
     machine text, state json default 'null', key text default null, step text default null,
     version integer default null, queue text default null, priority integer default 0, lane text default null,
-    start_at timestamptz default null, namespace text default 'default'
+    start_at timestamptz default null, namespace text default 'default', tags text[] default null
 ) returns bigint language plpgsql security definer set search_path = dormouse, pg_temp as $$
 declare
     v_declared dormouse.machines;
@@ -61,7 +75,7 @@ begin
     perform dormouse.check_name('machine', start.machine), dormouse.check_name('key', start.key),
         dormouse.check_name('step', start.step), dormouse.check_name('queue', start.queue),
         dormouse.check_name('lane', start.lane), dormouse.check_name('namespace', start.namespace),
-        dormouse.check_document('state', start.state);
+        dormouse.check_tags(start.tags), dormouse.check_document('state', start.state);
     select * into v_declared from dormouse.machines m
     where m.name = start.machine and (start.version is null or m.version = start.version)
     order by m.version desc limit 1;
@@ -85,7 +99,8 @@ begin
         'state', coalesce(start.state, 'null')::text,
         'queue', coalesce(start.queue, v_declared.queue, 'default'), 'priority', start.priority,
         'lane', start.lane, 'key', start.key, 'keeps', coalesce(v_declared.keeps_history, true),
-        'at_us', (extract(epoch from start.start_at) * 1000000)::bigint
+        'at_us', (extract(epoch from start.start_at) * 1000000)::bigint,
+        'tags', nullif(array(select distinct t.tag collate "C" from unnest(start.tags) t (tag) order by 1), '{}')
     ))) i;
     if v_inserted.holders[1] is not null then
         raise exception using errcode = 'unique_violation',

@@ -6,10 +6,10 @@ use sqlx::postgres::PgRow;
 use super::db::Db;
 use super::types::{Columns, parse};
 use crate::store::{Claim, Claimed, Effects, Namespaces, Written};
-use crate::{At, ChildView, InboxSignal, InstanceId, Json, Result, SignalId, Status};
+use crate::{At, ChildView, InboxSignal, InstanceId, Json, ParentRef, Result, SignalId, Status};
 
 const SQL: &str = "select id, namespace, key, machine, version, step, seq, attempt, wake, awaits, inbox::text, \
-    children::text, keeps_history, at, state::text, rival from dormouse.claim($1, $2, $3, $4, $5, $6)";
+    children::text, keeps_history, at, state::text, parent, parent_round, parent_index, rival from dormouse.claim($1, $2, $3, $4, $5, $6)";
 
 pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Written<Vec<Claimed>>> {
     let namespaces = match &claim.namespaces {
@@ -54,6 +54,7 @@ fn read(row: &PgRow) -> Result<Claimed> {
         id: InstanceId(row.value("id")?),
         namespace: row.value("namespace")?,
         key: row.value("key")?,
+        parent: parent(row)?,
         machine: row.value("machine")?,
         version: row.number("version")?,
         at: At { step: row.value::<String>("step")?.into(), state: row.json("state")? },
@@ -66,6 +67,12 @@ fn read(row: &PgRow) -> Result<Claimed> {
         keeps_history: row.value("keeps_history")?,
         now: row.moment("at")?,
     })
+}
+
+fn parent(row: &PgRow) -> Result<Option<ParentRef>> {
+    let Some(id) = row.value::<Option<i64>>("parent")? else { return Ok(None) };
+    let (round, index) = (row.number("parent_round")?, row.number("parent_index")?);
+    Ok(Some(ParentRef { id: InstanceId(id), round, index }))
 }
 
 /// The signals in an answer's JSON.
@@ -98,6 +105,7 @@ fn views(text: &str) -> Result<Vec<ChildView>> {
 #[derive(Deserialize)]
 struct Child {
     id: i64,
+    index: u32,
     machine: String,
     key: Option<String>,
     version: u32,
@@ -110,8 +118,8 @@ struct Child {
 
 impl From<Child> for ChildView {
     fn from(child: Child) -> Self {
-        let Child { id, machine, key, version, status, step, error, output, state } = child;
+        let Child { id, index, machine, key, version, status, step, error, output, state } = child;
         let (output, state) = (output.map(Json::trusted), state.map(Json::trusted));
-        Self { id: InstanceId(id), machine, key, version, status, step, state, output, error }
+        Self { id: InstanceId(id), index, machine, key, version, status, step, state, output, error }
     }
 }

@@ -6,7 +6,7 @@ create or replace function dormouse.claim(
 ) returns table (
     id bigint, namespace text, key text, machine text, version integer, step text, seq bigint,
     attempt integer, wake text, awaits text[], inbox json, children json, keeps_history boolean,
-    at timestamptz, state json, rival bigint
+    at timestamptz, state json, parent bigint, parent_round integer, parent_index integer, rival bigint
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -87,11 +87,11 @@ begin
     ), answer as (
         select t.priority, t.runnable_at, t.id, t.namespace, t.key, t.machine, t.version, t.step, t.seq,
             t.attempt, t.wake, t.awaits, t.inbox, t.barrier, t.round, t.keeps_history, t.state,
-            null::bigint as rival
+            t.parent, t.parent_round, t.parent_index, null::bigint as rival
         from taken t
         union all
         select null, null, r.id, null, null, null, null, null, null, null, null, null, null, null, null, null,
-            null, r.holder
+            null, null, null, null, r.holder
         from unnest(v_rivals, v_holders) r (id, holder)
     )
     select a.id, a.namespace, a.key, a.machine, a.version, a.step, a.seq, a.attempt, a.wake, a.awaits,
@@ -102,7 +102,7 @@ begin
             from dormouse.signals s where s.instance = a.id and not s.consumed
         ) end,
         case when a.barrier is not null then dormouse.children(a.id, a.round) end,
-        a.keeps_history, v_now, a.state, a.rival
+        a.keeps_history, v_now, a.state, a.parent, a.parent_round, a.parent_index, a.rival
     from answer a order by a.priority, a.runnable_at, a.id;
 end
 $$;
@@ -209,7 +209,7 @@ create or replace function dormouse.children(p_parent bigint, p_round integer) r
 language plpgsql stable as $$
 begin
     return (
-        select json_agg(json_build_object('id', id, 'machine', machine, 'key', key, 'version', version,
+        select json_agg(json_build_object('id', id, 'index', parent_index, 'machine', machine, 'key', key, 'version', version,
             'status', status, 'step', step, 'error', case when status = 'cancelled' then cancel_reason else last_error end, 'output', output::text,
             'state', case when status <> 'done' then state::text end) order by id)
         from dormouse.instances where parent = p_parent and parent_round = p_round and parent is not null

@@ -7,6 +7,7 @@ language plpgsql as $$
 declare
     v_before constant timestamptz := dormouse.now() - p_age_us * interval '1 microsecond';
     v_ids bigint[];
+    v_tagged record;
 begin
     perform set_config('synchronous_commit', 'off', true);
     v_ids := array(
@@ -24,6 +25,13 @@ begin
     delete from dormouse.interactions n using dormouse.units u where u.instance = any (v_ids) and n.unit = u.id;
     delete from dormouse.units where instance = any (v_ids);
     delete from dormouse.barriers where instance = any (v_ids);
+    -- One by one, so that no plan can walk the tags of all others.
+    for v_tagged in
+        select i.id, i.namespace, i.tags from dormouse.instances i where i.id = any (v_ids) and i.tags is not null
+    loop
+        delete from dormouse.tags t
+        where t.namespace = v_tagged.namespace and t.tag = any (v_tagged.tags) and t.instance = v_tagged.id;
+    end loop;
     delete from dormouse.history where instance = any (v_ids);
     delete from dormouse.signals where instance = any (v_ids);
     with gone as (

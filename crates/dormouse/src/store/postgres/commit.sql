@@ -46,7 +46,7 @@ begin
         select row(
             row_number() over (order by o.ord, c.ord), c.namespace, c.machine, c.version, c.step, c.state, c.queue,
             c.priority, c.at_us, c.in_us, c.lane, c.key, c.key_scope, c.keeps, c.forked, c.awaits, c.await_at_us,
-            c.await_in_us, c.signals, o.id, o.cascade
+            c.await_in_us, c.signals, o.id, o.cascade, c.ord - 1, c.tags
         )::dormouse.arrival
         from unnest(v_batch) o
         cross join lateral json_populate_recordset(null::dormouse.arrival, o.children) c

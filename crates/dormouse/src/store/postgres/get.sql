@@ -1,4 +1,5 @@
 select id, namespace, machine, version, key, status, step, state::text as state, seq, attempt, queue, priority, lane, blocked,
-    paused, cancel_requested, cancel_reason, cancelled_with, awaits, wake_at, wake, inbox, barrier, round, parent, worker, output::text as output,
+    paused, cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index,
+    awaits, wake_at, wake, inbox, barrier, round, worker, output::text as output,
     last_error, created_at, changed_at, ended_at
 from dormouse.instances where id = coalesce($2, dormouse.find_key($1, $3)) and namespace = $1

@@ -9,6 +9,7 @@ use super::db::Db;
 use super::fault::unreadable;
 use super::gather::{Calls, Write};
 use super::types::{Columns, batch, parse, when};
+use crate::instance::sorted;
 use crate::store::Written;
 use crate::{Delivered, History, Inserted, InstanceId, KeyScope, NewInstance, NewSignal, Result, SignalId};
 
@@ -76,6 +77,7 @@ pub(super) struct Arrival<'a> {
     await_at_us: Option<i64>,
     await_in_us: Option<i64>,
     signals: Option<Vec<Sent<'a>>>,
+    tags: Option<Vec<&'a str>>,
 }
 
 #[derive(Serialize)]
@@ -125,16 +127,9 @@ impl<'a> Arrival<'a> {
             await_at_us,
             await_in_us,
             signals: if new.signals.is_empty() { None } else { Some(new.signals.iter().map(sent).collect()) },
+            tags: if new.tags.is_empty() { None } else { Some(sorted(&new.tags)) },
         }
     }
-}
-
-/// Names as they are stored: in order, each once.
-pub(super) fn sorted(names: &[String]) -> Vec<&str> {
-    let mut names: Vec<_> = names.iter().map(String::as_str).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
 }
 
 fn scope_text(scope: &KeyScope) -> Option<String> {

@@ -30,6 +30,7 @@ declare
     v_place constant bigint := dormouse.feed_place();
     v_batch constant dormouse.arrival[] := p_batch;
     v_forks boolean;
+    v_tagged boolean;
     v_left integer[]; -- places in the batch that are still to be inserted; null: all
     v_new bigint[];
     v_holders bigint[];
@@ -41,12 +42,12 @@ declare
     v_signalled bigint[];
     v_delivered record;
 begin
-    select bool_or(a.forked is not null),
+    select bool_or(a.forked is not null), bool_or(a.tags is not null),
         array_agg(a.namespace) filter (where a.lane is not null),
         array_agg(a.lane) filter (where a.lane is not null),
         array_agg(dormouse.lane_slot(a.namespace, a.lane)) filter (where a.lane is not null),
         array_agg(dormouse.key_holder(a.namespace, a.key)) filter (where a.key is not null and a.signals is not null)
-    into v_forks, v_namespaces, v_lanes, v_slots, v_signalled
+    into v_forks, v_tagged, v_namespaces, v_lanes, v_slots, v_signalled
     from unnest(v_batch) a;
     -- Ids in the order they came, whatever order the keys are taken in.
     ids := array(select nextval('dormouse.instance_ids') from generate_series(1, cardinality(v_batch)));
@@ -67,7 +68,7 @@ begin
             insert into dormouse.instances (
                 id, namespace, machine, version, status, step, seq, queue, priority, runnable_at, wake_at, awaits,
                 parent, parent_round, cascade, lane, blocked, keeps_history, key, key_scope, created_at,
-                changed_at, state
+                changed_at, state, parent_index, tags
             )
             select id, namespace, machine, version,
                 case
@@ -79,7 +80,7 @@ begin
                 case when parent is not null then (select p.round + 1 from dormouse.instances p where p.id = fresh.parent) end,
                 coalesce(cascade, false), lane,
                 lane is not null and not parks and not coalesce(starts_at > v_now, false),
-                keeps, key, key_scope, v_now, v_now, state::json
+                keeps, key, key_scope, v_now, v_now, state::json, parent_index, tags
             from fresh
             -- Two batches with the same keys in other orders must not wait for each other.
             order by namespace, key, ord
@@ -124,6 +125,11 @@ begin
         select case when holders[place] is null then ids[place] end from generate_subscripts(ids, 1) place
         order by place
     );
+    if v_tagged then
+        insert into dormouse.tags (namespace, tag, instance)
+        select a.namespace, tag, ids[a.ord] from unnest(v_batch) a cross join lateral unnest(a.tags) tag
+        where ids[a.ord] is not null;
+    end if;
     if exists (select from unnest(v_batch) a where a.signals is not null) then
         perform dormouse.lock_more(array(
             select distinct holders[a.ord] from unnest(v_batch) a

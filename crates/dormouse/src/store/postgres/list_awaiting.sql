@@ -11,7 +11,8 @@ with recursive sets (awaits) as (
     ) next
 )
 select id, namespace, machine, version, key, status, step, state::text as state, seq, attempt, queue, priority, lane, blocked,
-    paused, cancel_requested, cancel_reason, cancelled_with, waiting.awaits, wake_at, wake, inbox, barrier, round, parent, worker, output::text as output,
+    paused, cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index,
+    waiting.awaits, wake_at, wake, inbox, barrier, round, worker, output::text as output,
     last_error, created_at, changed_at, ended_at
 from sets cross join lateral (
     select * from dormouse.instances i
@@ -19,8 +20,9 @@ from sets cross join lateral (
         and ($2::text is null or namespace = $2) and ($3::text is null or machine = $3)
         and ($4::text is null or status = $4) and ($5::text is null or queue = $5)
         and ($6::timestamptz is null or created_at >= $6) and ($7::timestamptz is null or created_at < $7)
-        and ($9::text is null or (key >= $9 and key < $10)) and ($12::bigint is null or parent = $12)
+        and ($9::text is null or (key >= $9 and key < $10)) and ($14::bigint is null or parent = $14)
+        and (not $11::boolean or parent is null) and ($12::text[] is null or tags @> $12)
     order by i.awaits, i.id limit $8
 ) waiting
-where $11 = any (sets.awaits)
+where $13 = any (sets.awaits)
 order by id limit $8

@@ -1,10 +1,11 @@
 -- By instances_parent, and only then in order: to walk the newest rows of all until some are of this parent looks
 -- cheap to a plan that was made when there were few.
 with children as materialized (
-    select * from dormouse.instances where parent = $11::bigint and parent is not null
+    select * from dormouse.instances where parent = $13::bigint and parent is not null
 )
 select id, namespace, machine, version, key, status, step, state::text as state, seq, attempt, queue, priority, lane, blocked,
-    paused, cancel_requested, cancel_reason, cancelled_with, awaits, wake_at, wake, inbox, barrier, round, parent, worker, output::text as output,
+    paused, cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index,
+    awaits, wake_at, wake, inbox, barrier, round, worker, output::text as output,
     last_error, created_at, changed_at, ended_at
 from children
 where ($1::bigint is null or id < $1)
@@ -12,4 +13,5 @@ where ($1::bigint is null or id < $1)
     and ($4::text is null or status = $4) and ($5::text is null or queue = $5)
     and ($6::timestamptz is null or created_at >= $6) and ($7::timestamptz is null or created_at < $7)
     and ($9::text is null or (key >= $9 and key < $10))
+    and (not $11::boolean or parent is null) and ($12::text[] is null or tags @> $12)
 order by id desc limit $8

@@ -5,7 +5,8 @@ use sqlx::postgres::PgRow;
 use super::db::Db;
 use super::deliver::address;
 use super::types::Columns;
-use crate::store::{Brake, Cancel, CancelRequest, Effects, Written};
+use crate::limits::TAGS_MAX;
+use crate::store::{Brake, Cancel, CancelRequest, Effects, TagChange, Written, too_many};
 use crate::{At, Error, InstanceId, Result, Target};
 
 pub(super) async fn cancel(
@@ -73,6 +74,24 @@ pub(super) async fn pause(
             let reason = "only a live instance can be paused or resumed";
             Err(refused(answer, &row, target, expected_seq, reason))
         }
+    }
+}
+
+pub(super) async fn tag(
+    db: &Db,
+    namespace: &str,
+    target: &Target,
+    change: &TagChange,
+) -> Result<Vec<String>> {
+    let (id, key) = address(target);
+    let sql = "select v.answer, v.tags from dormouse.tag($1, $2, $3, $4, $5) v";
+    let query = || sqlx::query(sql).bind(namespace).bind(id).bind(key).bind(&change.add).bind(&change.remove);
+    let row = db.one(query).await?;
+    let tags: Vec<String> = row.value("tags")?;
+    match row.value("answer")? {
+        "tagged" => Ok(tags),
+        "too_many" => Err(too_many(&tags[TAGS_MAX])),
+        answer => Err(refused(answer, &row, target, None, "")),
     }
 }
 

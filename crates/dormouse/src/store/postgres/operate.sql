@@ -284,3 +284,34 @@ begin
     end if;
 end
 $$;
+
+-- Adds and removes tags of an instance, live or ended. That is no transition.
+create or replace function dormouse.tag(
+    p_namespace text, p_id bigint, p_key text, p_add text[], p_remove text[],
+    out answer text, out tags text[]
+) language plpgsql as $$
+declare
+    v_id constant bigint := dormouse.find(p_namespace, p_id, p_key);
+    i dormouse.instances;
+begin
+    select * into i from dormouse.instances o where o.id = v_id for no key update;
+    tags := array(
+        select distinct t.tag collate "C" from unnest(coalesce(i.tags, '{}') || p_add) t (tag)
+        where t.tag <> all (p_remove) or t.tag = any (p_add) order by 1
+    );
+    if i.id is null then
+        answer := 'not_found';
+    elsif cardinality(tags) > 8 then
+        answer := 'too_many';
+    else
+        answer := 'tagged';
+        if tags is distinct from coalesce(i.tags, '{}') then
+            update dormouse.instances o set tags = nullif(tag.tags, '{}') where o.id = i.id;
+            delete from dormouse.tags t
+            where t.namespace = i.namespace and t.tag = any (p_remove) and t.tag <> all (p_add) and t.instance = i.id;
+            insert into dormouse.tags (namespace, tag, instance)
+            select i.namespace, t.tag, i.id from unnest(p_add) t (tag) on conflict do nothing;
+        end if;
+    end if;
+end
+$$;

@@ -8,7 +8,7 @@ begin
         select oid from pg_proc
         where pronamespace = 'dormouse'::regnamespace and proname in (
             'insert', 'deliver', 'claim', 'commit_next', 'commit_done', 'commit', 'due', 'reap', 'take_back', 'release', 'cancel_one',
-            'cancel_held', 'fail_rival', 'retry', 'pause', 'collect_ended', 'collect_events', 'admit', 'tidy',
+            'cancel_held', 'fail_rival', 'retry', 'pause', 'tag', 'collect_ended', 'collect_events', 'admit', 'tidy',
             'complete', 'outbox', 'sent', 'assign'
         )
     loop

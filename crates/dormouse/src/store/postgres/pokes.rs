@@ -187,4 +187,19 @@ mod tests {
         assert_eq!(payloads.len(), 8);
         assert!(payloads.iter().all(|payload| payload.len() < 8_000), "{}", payloads[7].len());
     }
+
+    #[test]
+    fn our_own_pokes_are_dropped_and_others_are_passed_on() {
+        let hub = Hub::default();
+        let mut cancels = hub.cancels();
+        for (from, id) in [(1, 10), (2, 20), (1, 30), (2, 40)] {
+            let poke = Poke { from, cancel: vec![InstanceId(id)], ..Poke::default() };
+            payloads(poke).iter().for_each(|payload| hear(1, &hub, payload));
+        }
+        // What is not understood, of a newer version perhaps, is passed over.
+        hear(1, &hub, "no JSON");
+        hear(1, &hub, r#"{"from":2,"cancel":[50],"more":true}"#);
+        let heard: Vec<_> = std::iter::from_fn(|| cancels.try_recv().ok()).collect();
+        assert_eq!(heard, [20, 40, 50].map(InstanceId));
+    }
 }

@@ -32,8 +32,9 @@ pub(super) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
 
 /// Whether a filter names what nobody can have because the database has no such text.
 fn asks_for_nul(filter: &Filter) -> bool {
-    let Filter { namespace, machine, queue, key_prefix, awaiting, .. } = filter;
-    [namespace, machine, queue, key_prefix, awaiting].into_iter().flatten().any(|text| text.contains('\0'))
+    let Filter { namespace, machine, queue, key_prefix, awaiting, tags, .. } = filter;
+    let one = [namespace, machine, queue, key_prefix, awaiting].into_iter().flatten();
+    one.chain(tags).any(|text| text.contains('\0'))
 }
 
 fn listing(filter: &Filter) -> Statement<'_> {
@@ -51,6 +52,8 @@ fn listing(filter: &Filter) -> Statement<'_> {
             .bind(limit)
             .bind(&filter.key_prefix)
             .bind(filter.key_prefix.as_ref().map(|prefix| format!("{prefix}\u{10FFFF}")))
+            .bind(filter.roots)
+            .bind((!filter.tags.is_empty()).then_some(&filter.tags))
     };
     match filter {
         Filter { awaiting: Some(name), .. } => {
@@ -58,6 +61,9 @@ fn listing(filter: &Filter) -> Statement<'_> {
         }
         Filter { parent: Some(id), .. } => common(include_str!("list_by_parent.sql")).bind(id.0),
         Filter { key_prefix: Some(_), namespace: Some(_), .. } => common(include_str!("list_by_key.sql")),
+        Filter { tags, namespace: Some(_), .. } if !tags.is_empty() => {
+            common(include_str!("list_by_tag.sql"))
+        }
         Filter { status: Some(Status::Failed), .. } => common(include_str!("list_failed.sql")),
         _ => common(include_str!("list.sql")),
     }
@@ -190,6 +196,9 @@ fn instance(row: &PgRow) -> Result<Instance> {
         barrier: row.value::<Option<i32>>("barrier")?.map(|barrier| barrier as u32),
         round: row.number("round")?,
         parent: row.value::<Option<i64>>("parent")?.map(InstanceId),
+        parent_round: row.value::<Option<i32>>("parent_round")?.map(|round| round as u32),
+        parent_index: row.value::<Option<i32>>("parent_index")?.map(|index| index as u32),
+        tags: row.value::<Option<_>>("tags")?.unwrap_or_default(),
         worker: row.value::<Option<i64>>("worker")?.map(WorkerId),
         output: row.json_or_none("output")?,
         last_error: row.value("last_error")?,

@@ -18,6 +18,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0009_line.sql"),
     include_str!("migrations/0010_assignees.sql"),
     include_str!("migrations/0011_operators.sql"),
+    include_str!("migrations/0012_family.sql"),
+    include_str!("migrations/0013_tags.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
 const FUNCTIONS: &[&str] = &[

@@ -10,7 +10,7 @@ use super::query::inbox;
 use super::row::{names, status, wake};
 use super::tx::Tx;
 use crate::store::{Claim, Claimed, Namespaces};
-use crate::{At, ChildView, InstanceId, Json, Result, Status};
+use crate::{At, ChildView, InstanceId, Json, ParentRef, Result, Status};
 
 pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
     // What a worker without a lease took, no reaper would find.
@@ -182,9 +182,15 @@ fn read(tx: &Tx<'_>, id: InstanceId, row: &SqlRow<'_>) -> rusqlite::Result<(Clai
         children: Vec::new(),
         keeps_history: row.get(11)?,
         key: row.get(12)?,
+        parent: parent(row)?,
         now: tx.now(),
     };
     Ok((claimed, row.get(8)?, barrier.map(|_| round)))
+}
+
+fn parent(row: &SqlRow<'_>) -> rusqlite::Result<Option<ParentRef>> {
+    let Some(id) = row.get::<_, Option<i64>>(14)? else { return Ok(None) };
+    Ok(Some(ParentRef { id: InstanceId(id), round: row.get(15)?, index: row.get(16)? }))
 }
 
 fn children(tx: &Tx<'_>, parent: InstanceId, round: u32) -> Result<Vec<ChildView>> {
@@ -200,6 +206,7 @@ fn children(tx: &Tx<'_>, parent: InstanceId, round: u32) -> Result<Vec<ChildView
             error: row.get(6)?,
             output: row.get::<_, Option<Box<str>>>(7)?.map(Json::trusted),
             state: row.get::<_, Option<Box<str>>>(8)?.map(Json::trusted),
+            index: row.get(9)?,
         })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)

@@ -1,7 +1,7 @@
 //! Collection: what has ended long ago, and events that nobody will ask for, in bounded batches.
 
 use super::counts::Place;
-use super::row::status;
+use super::row::{names, status};
 use super::tx::Tx;
 use crate::Result;
 use crate::store::{Collect, Collected};
@@ -25,8 +25,12 @@ fn ended(tx: &mut Tx<'_>, before_us: i64, collect: &Collect) -> Result<usize> {
     let mut sql = tx.sql(include_str!("collect.sql"))?;
     let mut rows = sql.query((before_us, collect.rows_max as i64, &collect.namespace))?;
     let mut ids: Vec<(i64, bool)> = Vec::new();
+    let mut tagged: Vec<(i64, String, String)> = Vec::new();
     while let Some(row) = rows.next()? {
         ids.push((row.get(0)?, row.get(7)?));
+        if let Some(tags) = row.get(8)? {
+            tagged.push((row.get(0)?, row.get(1)?, tags));
+        }
         let text = |index| Ok::<_, rusqlite::Error>(row.get_ref(index)?.as_str()?);
         let place = Place {
             namespace: text(1)?,
@@ -39,6 +43,11 @@ fn ended(tx: &mut Tx<'_>, before_us: i64, collect: &Collect) -> Result<usize> {
         tx.counts.add(place, -1);
     }
     drop(rows);
+    for (id, namespace, tags) in &tagged {
+        for tag in names(Some(tags)) {
+            tx.sql(include_str!("tag_remove.sql"))?.execute((namespace, tag, id))?;
+        }
+    }
     for (id, had_rounds) in &ids {
         if *had_rounds {
             tx.sql("delete from interactions where unit in (select id from units where instance = ?1)")?

@@ -6,6 +6,7 @@ use super::commit::Waiting;
 use super::counts::Place;
 use super::deliver::{Sent, deliver_to};
 use super::tx::Tx;
+use crate::instance::sorted;
 use crate::{Children, EventKind, History, Inserted, InstanceId, KeyScope, NewInstance, Result, Status};
 
 /// Whose child an instance is.
@@ -22,7 +23,10 @@ pub(super) fn insert(
     batch: &[NewInstance],
     parentage: Option<Parentage>,
 ) -> Result<Vec<Inserted>> {
-    let mut inserted = batch.iter().map(|new| insert_one(tx, new, parentage)).collect::<Result<Vec<_>>>()?;
+    let mut inserted = Vec::with_capacity(batch.len());
+    for (index, new) in batch.iter().enumerate() {
+        inserted.push(insert_one(tx, new, parentage.map(|parentage| (parentage, index)))?);
+    }
     let sent = batch.iter().zip(&inserted).flat_map(|(new, inserted)| {
         let target = Some(inserted.id());
         new.signals.iter().map(move |signal| Sent { target, namespace: None, signal })
@@ -38,8 +42,10 @@ pub(super) fn insert(
     Ok(inserted)
 }
 
-/// Inserts one instance in the status in which it starts, or tells who holds its key.
-fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<Parentage>) -> Result<Inserted> {
+/// Inserts one instance in the status in which it starts, or tells who holds its key. A child has an index: its place
+/// in what was spawned.
+fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<(Parentage, usize)>) -> Result<Inserted> {
+    let (parentage, index) = parentage.unzip();
     let parked = new.awaits.as_ref().map(|(names, timeout)| Waiting::new(names, *timeout, tx.now()));
     let starts_at = new.start_at.map(|when| when.moment(tx.now())).filter(|at| *at > tx.now());
     let (status, wake_at) = match (&parked, starts_at) {
@@ -70,6 +76,8 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<Parentage>) 
         new.key,
         scope_text(&new.key_scope),
         new.at.state.as_str(),
+        index.map(|index| index as u32),
+        tags_text(&new.tags),
     ])?;
     if inserted == 0 {
         let key = new.key.as_deref().expect("only a key can be taken");
@@ -79,6 +87,9 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<Parentage>) 
     let id = InstanceId(tx.conn().last_insert_rowid());
     let NewInstance { namespace, queue, machine, version, at, .. } = new;
     tx.counts.add(Place { namespace, queue, machine, version: *version, step: &at.step, status }, 1);
+    for tag in sorted(&new.tags) {
+        tx.sql(include_str!("tag_add.sql"))?.execute((&new.namespace, tag, id.0))?;
+    }
     if keeps_history {
         let forked = new.forked_from.map(|(from, seq)| format!(r#"{{"forked_from":{from},"seq":{seq}}}"#));
         let (step, state) = (&*new.at.step, new.at.state.as_str());
@@ -99,6 +110,11 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<Parentage>) 
         _ => {}
     }
     Ok(Inserted::New(id))
+}
+
+/// The `tags` column: a JSON array in order, each tag once; null if there are none.
+pub(super) fn tags_text(tags: &[String]) -> Option<String> {
+    (!tags.is_empty()).then(|| serde_json::json!(sorted(tags)).to_string())
 }
 
 fn scope_text(scope: &KeyScope) -> Option<String> {

@@ -16,4 +16,8 @@ where :awaiting in (select value from json_each(sets.awaits))
     and (:key is null or (i.key >= :key and i.key < :key_end))
     and (:created_from is null or i.created_at >= :created_from)
     and (:created_before is null or i.created_at < :created_before)
+    and (:roots = 0 or i.parent is null)
+    and (:tags is null or not exists (
+        select 1 from json_each(:tags) wanted where wanted.value not in (select value from json_each(i.tags))
+    ))
 order by i.id limit :limit

@@ -5,4 +5,8 @@ where namespace = :namespace and key is not null and key >= :key and key < :key_
     and (:status is null or status = :status) and (:queue is null or queue = :queue)
     and (:created_from is null or created_at >= :created_from)
     and (:created_before is null or created_at < :created_before)
+    and (:roots = 0 or parent is null)
+    and (:tags is null or not exists (
+        select 1 from json_each(:tags) wanted where wanted.value not in (select value from json_each(tags))
+    ))
 order by id desc limit :limit

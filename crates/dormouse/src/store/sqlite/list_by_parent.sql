@@ -7,4 +7,8 @@ where parent = :parent and parent is not null
     and (:created_from is null or created_at >= :created_from)
     and (:created_before is null or created_at < :created_before)
     and (:key is null or (key >= :key and key < :key_end))
+    and (:roots = 0 or parent is null)
+    and (:tags is null or not exists (
+        select 1 from json_each(:tags) wanted where wanted.value not in (select value from json_each(tags))
+    ))
 order by id desc limit :limit

@@ -23,6 +23,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0009_line.sql"),
     include_str!("migrations/0010_assignees.sql"),
     include_str!("migrations/0011_operators.sql"),
+    include_str!("migrations/0012_family.sql"),
+    include_str!("migrations/0013_tags.sql"),
 ];
 /// How long a statement waits for another process before it is [`Error::Busy`].
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -3,11 +3,12 @@
 use jiff::Timestamp;
 use rusqlite::OptionalExtension;
 
-use super::row::{End, Row};
+use super::insert::tags_text;
+use super::row::{End, Row, names};
 use super::tx::Tx;
 use super::undo::{ask_to_undo, forget_request, undoes};
 use super::units;
-use crate::store::{Brake, Cancel, CancelRequest};
+use crate::store::{Brake, Cancel, CancelRequest, TagChange};
 use crate::{At, Error, EventKind, InstanceId, Result, Status, Target, Wake};
 
 pub(super) fn cancel(
@@ -172,6 +173,29 @@ pub(super) fn pause(
     row.paused = brake == Brake::On;
     tx.save(&mut row)?;
     Ok(row.id)
+}
+
+pub(super) fn tag(
+    tx: &mut Tx<'_>,
+    namespace: &str,
+    target: &Target,
+    change: &TagChange,
+) -> Result<Vec<String>> {
+    let row = find(tx, namespace, target, None)?;
+    let tags: Option<String> =
+        tx.sql("select tags from instances where id = ?1")?.query_row([row.id.0], |row| row.get(0))?;
+    let had = names(tags.as_deref());
+    let has = change.apply(had.clone())?;
+    for gone in had.iter().filter(|tag| !has.contains(tag)) {
+        tx.sql(include_str!("tag_remove.sql"))?.execute((namespace, gone, row.id.0))?;
+    }
+    for new in has.iter().filter(|tag| !had.contains(tag)) {
+        tx.sql(include_str!("tag_add.sql"))?.execute((namespace, new, row.id.0))?;
+    }
+    if has != had {
+        tx.sql("update instances set tags = ?2 where id = ?1")?.execute((row.id.0, tags_text(&has)))?;
+    }
+    Ok(has)
 }
 
 pub(super) fn pause_queue(tx: &mut Tx<'_>, namespace: &str, queue: &str, brake: Brake) -> Result<()> {

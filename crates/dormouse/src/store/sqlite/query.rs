@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow, named_params};
 
 use super::backlog::awaiting;
+use super::insert::tags_text;
 use super::row::{names, status, wake};
 use super::tx::{resolve, timestamp};
 use crate::store::access::counted;
@@ -24,6 +25,9 @@ pub(super) fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
         Filter { awaiting: Some(_), .. } => include_str!("list_awaiting.sql"),
         Filter { parent: Some(_), .. } => include_str!("list_by_parent.sql"),
         Filter { key_prefix: Some(_), namespace: Some(_), .. } => include_str!("list_by_key.sql"),
+        Filter { tags, namespace: Some(_), key_prefix: None, .. } if !tags.is_empty() => {
+            include_str!("list_by_tag.sql")
+        }
         Filter { status: Some(Status::Failed), key_prefix: None, .. } => include_str!("list_failed.sql"),
         _ => include_str!("list.sql"),
     };
@@ -37,7 +41,7 @@ pub(super) fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
         ":status": filter.status.map(Status::as_str), ":queue": filter.queue,
         ":created_from": us(filter.created_from), ":created_before": us(filter.created_before), ":limit": limit,
         ":parent": filter.parent.map(|id| id.0), ":awaiting": filter.awaiting, ":key": filter.key_prefix,
-        ":key_end": key_end,
+        ":key_end": key_end, ":roots": filter.roots, ":tag": filter.tags.first(), ":tags": tags_text(&filter.tags),
     };
     for (name, value) in all {
         if let Some(index) = sql.parameter_index(name)? {
@@ -216,6 +220,9 @@ fn instance(row: &SqlRow<'_>) -> rusqlite::Result<Instance> {
         barrier: row.get("barrier")?,
         round: row.get("round")?,
         parent: row.get::<_, Option<i64>>("parent")?.map(InstanceId),
+        parent_round: row.get("parent_round")?,
+        parent_index: row.get("parent_index")?,
+        tags: names(row.get_ref("tags")?.as_str_or_null()?),
         worker: row.get::<_, Option<i64>>("worker")?.map(WorkerId),
         output: row.get::<_, Option<Box<str>>>("output")?.map(Json::trusted),
         last_error: row.get("last_error")?,

@@ -134,9 +134,9 @@ impl Row {
     }
 }
 
-/// The names in an `awaits` column.
-pub(super) fn names(awaits: Option<&str>) -> Vec<String> {
-    awaits.map(|text| serde_json::from_str(text).expect("`awaits` is an array of names")).unwrap_or_default()
+/// The names in a column that holds an array of them: `awaits` or `tags`.
+pub(super) fn names(array: Option<&str>) -> Vec<String> {
+    array.map(|text| serde_json::from_str(text).expect("it is an array of names")).unwrap_or_default()
 }
 
 impl Tx<'_> {

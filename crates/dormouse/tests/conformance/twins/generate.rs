@@ -24,6 +24,9 @@ const DEDUPS: [&str; 2] = ["d1", "d2"];
 const PEOPLE: [&str; 2] = ["ann", "bob"];
 const GROUPS: [&str; 2] = ["cooks", "waiters"];
 const REASONS: [&str; 2] = ["no \"longer\" wanted", "it's \\ over\n\té"];
+/// More than an instance can have.
+const TAGS: [&str; 16] =
+    ["a", "b", "B", "ab", "é", "it's", "x y", "\"q\"", "z", "c", "d", "e", "f", "g", "h", "i"];
 const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 
 /// A sequence of operations, which is always the same for one seed.
@@ -42,7 +45,7 @@ struct Random(Rng);
 
 impl Random {
     fn op(&mut self) -> Op {
-        match self.0.u32(0..214) {
+        match self.0.u32(0..220) {
             0..13 => Op::Insert(self.some(3, Self::instance)),
             13..30 => Op::Deliver(self.some(3, |random| (random.whom(Whom::Waiting), random.signal()))),
             30..55 => Op::Claim(self.claim()),
@@ -86,6 +89,11 @@ impl Random {
             186..198 => Op::Sent(self.some(3, |random| (random.pick(), random.send_outcome()))),
             198..205 => Op::Due { rows_max: self.bound() },
             205..212 => Op::Advance(self.pause()),
+            212..216 => {
+                let (add, remove) = (self.some(12, |random| random.of(&TAGS).to_owned()), self.tags());
+                Op::Tag { whom: self.whom(Whom::Live), add, remove }
+            }
+            216..218 => Op::List(self.filter()),
             _ => Op::Assign { item: self.pick(), who: self.of(&PEOPLE), lease: self.pause() },
         }
     }
@@ -103,6 +111,7 @@ impl Random {
         instance.awaits = self.perhaps(5, |random| (random.names(), random.perhaps(2, Self::when)));
         instance.history = self.of(&[None, Some(History::On), Some(History::On), Some(History::Off)]);
         instance.signals = self.perhaps(4, |random| random.some(2, Self::signal)).unwrap_or_default();
+        instance.tags = self.perhaps(3, Self::tags).unwrap_or_default();
         New { instance, forked_from: self.perhaps(10, |random| (random.pick(), random.0.u64(1..5))) }
     }
 
@@ -236,6 +245,8 @@ impl Random {
             queue: self.perhaps(4, |random| random.of(&QUEUES)),
             key_prefix: self.perhaps(4, |random| random.of(&["", "k1", "k", "é", "\u{10FFFF}"])),
             parent: self.perhaps(6, Self::pick),
+            roots: self.0.u32(0..3) == 0,
+            tags: self.perhaps(3, Self::tags).unwrap_or_default(),
             awaiting: self.perhaps(4, |random| random.of(&SIGNALS)),
             created_from: self.perhaps(5, Self::moment),
             created_before: self.perhaps(5, Self::moment),
@@ -250,6 +261,10 @@ impl Random {
             3 => KeyScope::Always,
             _ => KeyScope::In(Status::ALL.into_iter().filter(|_| self.0.u32(0..3) == 0).collect()),
         }
+    }
+
+    fn tags(&mut self) -> Vec<String> {
+        self.some(3, |random| random.of(&TAGS).to_owned())
     }
 
     fn names(&mut self) -> Vec<String> {

@@ -76,6 +76,7 @@ impl Pair {
                 ("blocked", instance.lane_blocked),
                 ("rival", rival),
                 ("child", instance.parent.is_some()),
+                ("tagged", !instance.tags.is_empty()),
                 ("cancel_reason", instance.cancel_reason.is_some()),
                 ("cancelled_with", instance.cancelled_with.is_some()),
             ];
@@ -125,7 +126,7 @@ impl Pair {
 
     /// Counts the words of an answer that tell one kind of it from another.
     pub(super) fn note_words(&mut self, answer: &str) {
-        const WORDS: [&str; 25] = [
+        const WORDS: [&str; 26] = [
             "Admitted",
             "Repeat",
             "Unknown",
@@ -151,6 +152,7 @@ impl Pair {
             "WrongStatus",
             "NotFound",
             "StaleSeq",
+            "at most 8 tags",
         ];
         for word in WORDS.into_iter().filter(|word| answer.contains(word)) {
             *self.met.entry(word.to_owned()).or_default() += 1;

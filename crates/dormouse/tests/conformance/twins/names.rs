@@ -10,7 +10,7 @@ use dormouse::store::{
 };
 use dormouse::{
     ChildView, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, Interaction,
-    InteractionId, Json, SignalId, Status, UnitId, UnitView, WorkerId,
+    InteractionId, Json, ParentRef, SignalId, Status, UnitId, UnitView, WorkerId,
 };
 use serde_json::Value;
 
@@ -145,7 +145,7 @@ macro_rules! has_no_ids {
     })+ };
 }
 
-has_no_ids!(usize, (), Due, Cancel, Collected, Completed, Assigned);
+has_no_ids!(usize, (), String, Due, Cancel, Collected, Completed, Assigned);
 
 impl Told for UnitView {
     fn told(self, ids: &Ids<'_>) -> Self {
@@ -261,7 +261,9 @@ impl Told for ChildView {
 
 impl Told for Claimed {
     fn told(self, ids: &Ids<'_>) -> Self {
-        Self { id: self.id.told(ids), inbox: self.inbox.told(ids), children: self.children.told(ids), ..self }
+        let parent = self.parent.map(|parent| ParentRef { id: parent.id.told(ids), ..parent });
+        let (inbox, children) = (self.inbox.told(ids), self.children.told(ids));
+        Self { id: self.id.told(ids), parent, inbox, children, ..self }
     }
 }
 

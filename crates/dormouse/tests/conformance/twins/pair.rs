@@ -143,6 +143,10 @@ impl Pair {
                 let seq = self.expected(whom, *seq);
                 self.on(whom, |store, ns, target| store.retry(ns, target, at.clone(), seq)).await?;
             }
+            Op::Tag { whom, add, remove } => {
+                let change = store::TagChange { add: add.clone(), remove: remove.clone() };
+                self.on(whom, |store, ns, target| store.tag(ns, target, change.clone())).await?;
+            }
             Op::Pause(whom, seq) => {
                 let seq = self.expected(whom, *seq);
                 self.on(whom, |store, ns, target| store.pause(ns, target, Brake::On, seq)).await?;
@@ -463,6 +467,8 @@ impl Pair {
             queue: filter.queue.map(str::to_owned),
             key_prefix: filter.key_prefix.map(str::to_owned),
             parent: id(filter.parent),
+            roots: filter.roots,
+            tags: filter.tags.clone(),
             awaiting: filter.awaiting.map(str::to_owned),
             created_from: filter.created_from,
             created_before: filter.created_before,

@@ -1,0 +1,13 @@
+-- By the primary key of tags, newest first: needs a namespace; walks what has the first tag. The cross join keeps that
+-- order: left to itself, SQLite may walk the table, which is in that order too.
+select i.* from tags t cross join instances i on i.id = t.instance
+where t.namespace = :namespace and t.tag = :tag and (:after is null or t.instance < :after)
+    and (:machine is null or i.machine = :machine)
+    and (:status is null or i.status = :status) and (:queue is null or i.queue = :queue)
+    and (:created_from is null or i.created_at >= :created_from)
+    and (:created_before is null or i.created_at < :created_before)
+    and (:roots = 0 or i.parent is null)
+    and (:tags is null or not exists (
+        select 1 from json_each(:tags) wanted where wanted.value not in (select value from json_each(i.tags))
+    ))
+order by t.instance desc limit :limit
