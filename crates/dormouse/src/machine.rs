@@ -135,8 +135,14 @@ impl StepError {
     /// Whether a further try makes no sense: the error, or one that it wraps, is [`Final`].
     pub fn is_final(&self) -> bool {
         let Self::Error(error) = self else { return false };
-        let first: &(dyn std::error::Error + 'static) = &**error;
-        std::iter::successors(Some(first), |error| error.source()).any(|error| error.is::<Final>())
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
+        while let Some(error) = cause {
+            if error.is::<Final>() {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
     }
 }
 

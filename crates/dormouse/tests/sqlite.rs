@@ -111,7 +111,8 @@ async fn what_an_older_file_holds_is_counted_and_asked_by_version() {
     let client = Client::on(store.clone());
     let asked = client.interactions(InteractionFilter::default()).await.expect("a list");
     assert_eq!(asked.iter().map(|asked| asked.version).collect::<Vec<_>>(), [1, 2], "as their instances are");
-    let deadlines: Vec<_> = asked.iter().map(|asked| asked.deadline.map(|at| at.as_microsecond())).collect();
+    let deadlines: Vec<_> =
+        asked.iter().map(|asked| asked.deadline.map(dormouse::jiff::Timestamp::as_microsecond)).collect();
     assert_eq!(deadlines, [Some(7), None], "as their units' are");
     assert!(client.declarations().await.expect("a read").is_empty(), "until a worker registers");
     client.start_many([m()]).await.expect("a start");

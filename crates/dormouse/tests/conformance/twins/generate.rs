@@ -168,7 +168,7 @@ impl Random {
             at: self.at(),
             children: (0..children).map(|_| self.instance().instance).collect(),
             timeout: self.perhaps(2, Self::when),
-            quorum: self.perhaps(3, |random| random.quorum()),
+            quorum: self.perhaps(3, Self::quorum),
             fail_fast: self.0.u32(..4) == 0,
             on_release: self.of(&[Children::Cancel, Children::Keep]),
             on_cancel: self.of(&[Children::Cancel, Children::Keep]),

@@ -83,7 +83,7 @@ impl OpenUnit {
 
     /// When an item that is opened now is late: by its own time or with its unit, whichever is nearer.
     pub(super) fn item_deadline_us(&self, now: Timestamp) -> Option<i64> {
-        let timeout_us = self.item_timeout_us.map(|timeout| timeout.unsigned_abs());
+        let timeout_us = self.item_timeout_us.map(i64::unsigned_abs);
         let own = timeout_us.map(|timeout| later(now, Duration::from_micros(timeout)));
         own.into_iter().chain(self.deadline).min().map(Timestamp::as_microsecond)
     }
