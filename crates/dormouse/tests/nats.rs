@@ -2,6 +2,8 @@
 
 #![allow(unreachable_pub, reason = "a test target has no outside")]
 
+#[path = "conformance/counted.rs"]
+mod counted;
 #[path = "conformance/postgres.rs"]
 mod database;
 #[path = "conformance/faulty.rs"]
@@ -27,6 +29,7 @@ use dormouse::{
 };
 use serde_json::json;
 
+use self::counted::Counted;
 use self::faulty::Faulty;
 use self::provider::{Broker, Provider, Request};
 
@@ -262,6 +265,32 @@ async fn what_the_database_could_not_take_comes_again() {
     assert_eq!(engine.client().wait::<Asking>(id, SOON).await.expect("an output"), ["9"]);
     assert_eq!(broker.until_settled().await.delivered.consumer_sequence, 3, "it was delivered three times");
     engine.shutdown().await;
+}
+
+/// On one thread, as the recorder is the thread's.
+#[tokio::test(flavor = "current_thread")]
+async fn answers_are_counted_by_what_became_of_them() {
+    let counted = Counted::default();
+    let recorder = counted.clone();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let broker = Broker::start().await;
+    let provider = Provider::start(&broker, |_| Vec::new()).await;
+    let store = Arc::new(Faulty::on(sqlite().await));
+    let engine = engine(store.clone(), broker.transport().await).await;
+    let id = ask(&engine.client(), 1).await;
+    let request = provider.until_got(1).await.remove(0);
+    broker.answer("rubbish").await;
+    broker.until_settled().await;
+    store.refuse_next("complete", 1);
+    broker.answer(request.output(json!(9))).await;
+    assert_eq!(engine.client().wait::<Asking>(id, SOON).await.expect("an output"), ["9"]);
+    broker.until_settled().await;
+    engine.shutdown().await;
+    for outcome in ["refused", "put_off", "admitted"] {
+        let labels: &[&str] = &["transport=bank", &format!("outcome={outcome}")];
+        assert_eq!(counted.of("dormouse_answers_total", labels), 1.0, "{outcome}: {:?}", counted.0);
+    }
+    assert_eq!(counted.of("dormouse_sends_total", &["transport=bank", "outcome=sent"]), 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,6 +4,7 @@
 //! store is one more line in that macro. Tests use the store trait where an interleaving has to be exact,
 //! and the public API elsewhere.
 
+mod counted;
 mod faulty;
 mod kit;
 #[cfg(feature = "postgres")]

@@ -1,93 +1,15 @@
 //! The counters that the guide promises, as somebody's recorder gets them.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse::prelude::*;
 use dormouse::store::InteractionFilter;
 use dormouse::{Engine, Interaction, Json, Sending, Sent, Status, Transport};
-use metrics::{Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder};
-use metrics::{SharedString, Unit as Measure};
 
+use crate::counted::Counted;
 use crate::kit::{Kit, SOON};
-
-/// What was counted, by name and labels. Its recorder is the thread's, so its tests run on one.
-#[derive(Clone, Default)]
-struct Counted(Arc<Mutex<BTreeMap<String, f64>>>);
-
-impl Counted {
-    /// All that was counted of a metric, with these words among its labels.
-    fn of(&self, name: &str, labels: &[&str]) -> f64 {
-        let counted = self.0.lock().expect("no panic");
-        let is_meant = |key: &str| {
-            let (own, others) = key.split_once(' ').expect("a name and labels");
-            own == name && labels.iter().all(|label| others.split(' ').any(|other| other == *label))
-        };
-        counted.iter().filter(|(key, _)| is_meant(key)).map(|(_, value)| value).sum()
-    }
-
-    fn one(&self, key: &Key) -> Arc<One> {
-        let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
-        Arc::new(One { key: format!("{} {}", key.name(), labels.join(" ")), all: self.clone() })
-    }
-}
-
-struct One {
-    key: String,
-    all: Counted,
-}
-
-impl One {
-    fn change(&self, change: impl FnOnce(&mut f64)) {
-        change(self.all.0.lock().expect("no panic").entry(self.key.clone()).or_default());
-    }
-}
-
-impl CounterFn for One {
-    fn increment(&self, by: u64) {
-        self.change(|count| *count += by as f64);
-    }
-    fn absolute(&self, value: u64) {
-        self.change(|count| *count = value as f64);
-    }
-}
-
-impl GaugeFn for One {
-    fn increment(&self, by: f64) {
-        self.change(|value| *value += by);
-    }
-    fn decrement(&self, by: f64) {
-        self.change(|value| *value -= by);
-    }
-    fn set(&self, to: f64) {
-        self.change(|value| *value = to);
-    }
-}
-
-impl HistogramFn for One {
-    /// How many were recorded.
-    fn record(&self, _: f64) {
-        self.change(|count| *count += 1.0);
-    }
-}
-
-impl Recorder for Counted {
-    fn describe_counter(&self, _: KeyName, _: Option<Measure>, _: SharedString) {}
-    fn describe_gauge(&self, _: KeyName, _: Option<Measure>, _: SharedString) {}
-    fn describe_histogram(&self, _: KeyName, _: Option<Measure>, _: SharedString) {}
-    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::from_arc(self.one(key))
-    }
-    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::from_arc(self.one(key))
-    }
-    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::from_arc(self.one(key))
-    }
-}
 
 /// Runs a test on one thread, on the stores whose time can be moved from there. Engines count, whatever the store.
 macro_rules! on_one_thread {
