@@ -166,8 +166,12 @@ pub(super) struct Run<'a, S, D> {
 
 impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
     pub(super) async fn go(mut self, state: S, cx: &Context) -> Result<Transition, BoxError> {
-        if self.step.undoes_on_cancel && cx.inbox().iter().any(|signal| signal.name == CANCEL) {
-            return Err(Final::new("it was cancelled").into());
+        if self.step.undoes_on_cancel
+            && let Some(request) = cx.inbox().iter().find(|signal| signal.name == CANCEL)
+        {
+            let reason: Option<String> = request.payload.decode("reason").unwrap_or_default();
+            let because = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+            return Err(Final::new(format!("it was cancelled{because}")).into());
         }
         match &self.step.task {
             Task::Act { run, limit, .. } => {

@@ -66,7 +66,7 @@ begin
 end
 $$;
 
--- Asks instances, by a signal, to undo what they did and to end, and wakes them. One that is parked on children is woken
+-- Asks instances, by a signal that holds the reason, to undo what they did and to end, and wakes them. One that is parked on children is woken
 -- by their ends. The caller holds their locks, and lets go of their units.
 create or replace function dormouse.ask_to_undo(p_ids bigint[], p_now timestamptz) returns dormouse.effects
 language plpgsql as $$
@@ -79,8 +79,10 @@ begin
     end if;
     with asked as (
         insert into dormouse.signals (instance, id, name, dedup_key, at, payload)
-        select id, nextval('dormouse.signal_ids'), '$cancel', '$cancel', p_now, 'null' from unnest(p_ids) id
-        returning instance, id
+        select i.id, nextval('dormouse.signal_ids'), '$cancel', '$cancel', p_now,
+            coalesce(to_json(i.cancel_reason), 'null')
+        from unnest(p_ids) asked (id) join dormouse.instances i on i.id = asked.id order by i.id
+        returning instance, id, payload
     ), kept as (
         update dormouse.instances i set inbox = i.inbox + 1 from asked a where i.id = a.instance
     )
@@ -90,7 +92,7 @@ begin
             i.barrier, i.round, i.paused, i.last_error, null,
             case when i.status = 'awaiting_completion' then 'unit.cancelled' else 'signal.received' end,
             case when i.status = 'awaiting_completion' then dormouse.closing_data(i.id, i.round)
-                else dormouse.signal_data(a.id, '$cancel', 'null', '$cancel') end, null, null
+                else dormouse.signal_data(a.id, '$cancel', a.payload, '$cancel') end, null, null
         )::dormouse.change) filter (where i.status in ('awaiting_completion', 'awaiting_signal', 'scheduled')
             or (i.status = 'awaiting_children' and not exists (
                 select from dormouse.instances c

@@ -17,9 +17,10 @@ pub(super) fn undoes(tx: &Tx<'_>, row: &Row) -> Result<bool> {
     Ok(sql.exists(params![row.machine, row.version, row.step, row.id.0])?)
 }
 
-/// Stores the request, and wakes the instance. One that is parked on children is woken by their ends.
+/// Stores the request, with its reason, and wakes the instance. One that is parked on children is woken by their ends.
 pub(super) fn ask_to_undo(tx: &mut Tx<'_>, row: &mut Row) -> Result<()> {
-    let signal = NewSignal::new(CANCEL, Json::null()).dedup(CANCEL);
+    let reason = Json::encode("reason", &row.cancel_reason)?;
+    let signal = NewSignal::new(CANCEL, reason).dedup(CANCEL);
     let values = params![row.id.0, signal.name, signal.dedup_key, tx.now_us(), signal.payload.as_str()];
     tx.sql(include_str!("deliver.sql"))?.execute(values)?;
     let id = SignalId(tx.conn().last_insert_rowid());

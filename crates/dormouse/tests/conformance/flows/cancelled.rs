@@ -191,20 +191,23 @@ async fn children_of_a_cancelled_saga_undo_first(kit: Kit) {
     kit.until(id, Status::AwaitingChildren).await;
     let inner = kit.list(Filter { parent: Some(id), ..Filter::default() }).await[0].id;
     kit.until(inner, Status::AwaitingSignal).await;
-    assert_eq!(engine.client().cancel(id).await.expect("a live target"), Cancel::Requested);
+    let cancelled = engine.client().cancel(id).reason("it rains").await;
+    assert_eq!(cancelled.expect("a live target"), Cancel::Requested);
     let ended = engine.client().wait_end(id, SOON).await.expect("it ends");
-    assert_eq!(failure(&ended), "booking/pay: it was cancelled");
+    assert_eq!(failure(&ended), "booking/pay: it was cancelled: it rains");
     let done = log.lock().expect("no panic").clone();
     assert_eq!(done, ["reserve", "charge", "refund", "release"], "the inner one first");
-    assert!(failure(&kit.get(inner).await).contains("it was cancelled"));
+    assert!(failure(&kit.get(inner).await).contains("it was cancelled: it rains"));
     engine.shutdown().await;
 }
 
 async fn whoever_has_not_the_code_cancels_the_same_way(kit: Kit) {
     let shop = Shop::open(&kit, undone(signal(APPROVAL, approve).timeout(HOUR))).await;
     let id = parked(&shop, &kit, Status::AwaitingSignal).await;
-    assert_eq!(kit.client().cancel(id).await.expect("a live target"), Cancel::Requested);
-    assert_undone(&shop.ended(id).await);
+    let cancelled = kit.client().cancel(id).reason("the customer called").await;
+    assert_eq!(cancelled.expect("a live target"), Cancel::Requested);
+    let expected = "booking/approval: it was cancelled: the customer called";
+    assert_eq!(failure(&shop.ended(id).await), expected);
     let told: Vec<_> = kit.history(id).await.into_iter().map(|event| event.kind).collect();
     assert!(told.contains(&EventKind::SignalReceived), "it is in its history: {told:?}");
     shop.engine.shutdown().await;
