@@ -115,6 +115,7 @@
     stream.onopen = () => { tellLive("on", "live"); soon(); };
     stream.onerror = () => tellLive("lost", stream && stream.readyState === 2 ? "not live: load the page again" : "connecting again");
     stream.addEventListener("change", soon);
+    stream.addEventListener("progress", soon);
     stream.addEventListener("reset", soon);
   };
   const close = () => { stream?.close(); stream = null; tellLive("off", "not live"); };

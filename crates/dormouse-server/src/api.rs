@@ -37,6 +37,11 @@ pub(crate) fn table() -> Vec<Route> {
         Route::get("/v1/instances/{instance}/children", "Its children, newest first", instances::children),
         Route::get("/v1/instances/{instance}/result", "How it ended, waited for if asked", instances::result),
         Route::get(
+            "/v1/instances/{instance}/settled",
+            "The instance once it is parked or has ended, waited for if asked",
+            instances::settled,
+        ),
+        Route::get(
             "/v1/instances/{instance}/explain",
             "Why it does not move, in one sentence",
             instances::explain,

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use dormouse::Result;
-use dormouse::store::{Change, Store};
+use dormouse::store::{Change, Progress, Reports, Store};
+use dormouse::{InstanceId, Result};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -38,16 +38,33 @@ pub(crate) struct Interest {
 
 impl Interest {
     pub(crate) fn is_in(&self, change: &Change) -> bool {
+        self.is(&change.namespace, &change.machine, &change.queue, change.instance)
+    }
+
+    fn is_in_report(&self, report: &Progress) -> bool {
+        self.is(&report.namespace, &report.machine, &report.queue, report.instance)
+    }
+
+    fn is(&self, namespace: &str, machine: &str, queue: &str, instance: InstanceId) -> bool {
         let is =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
-        is(&self.namespace, &change.namespace)
-            && is(&self.machine, &change.machine)
-            && is(&self.queue, &change.queue)
-            && self.instance.is_none_or(|wanted| wanted == change.instance.0)
+        is(&self.namespace, namespace)
+            && is(&self.machine, machine)
+            && is(&self.queue, queue)
+            && self.instance.is_none_or(|wanted| wanted == instance.0)
     }
 }
 
-/// Some changes of a stretch; none means that positions start over.
+/// What a listener hears.
+#[derive(Clone)]
+pub(crate) enum News {
+    /// Some changes of a stretch; none means that positions start over.
+    Changes(Stretch),
+    /// What a running step reports.
+    Progress(Arc<Progress>),
+}
+
+/// Changes that were read together.
 #[derive(Clone)]
 pub(crate) struct Stretch {
     changes: Arc<[Change]>,
@@ -80,7 +97,7 @@ struct Listeners {
 /// Those who want to hear of the same.
 struct Group {
     interest: Interest,
-    sender: broadcast::Sender<Stretch>,
+    sender: broadcast::Sender<News>,
     /// What of the stretch at hand is of interest.
     told: Vec<usize>,
 }
@@ -89,11 +106,11 @@ struct Group {
 pub(crate) struct Listener {
     feed: Arc<Feed>,
     interest: Interest,
-    receiver: broadcast::Receiver<Stretch>,
+    receiver: broadcast::Receiver<News>,
 }
 
 impl Listener {
-    pub(crate) async fn recv(&mut self) -> std::result::Result<Stretch, RecvError> {
+    pub(crate) async fn recv(&mut self) -> std::result::Result<News, RecvError> {
         self.receiver.recv().await
     }
 }
@@ -121,17 +138,18 @@ impl Feed {
             return Ok(Listener { feed: self.clone(), interest, receiver });
         }
         let position = self.store.changes(None, None, 0).await?.next;
+        let reported = self.store.reports(Reports::Newest, 1).await?.first().map_or(0, |report| report.place);
         let mut listeners = self.lock();
         // Another listener may have been faster.
         if !listeners.is_read {
             listeners.is_read = true;
-            tokio::spawn(self.clone().read(position));
+            tokio::spawn(self.clone().read(position, reported));
         }
         let receiver = listeners.join(&interest);
         Ok(Listener { feed: self.clone(), interest, receiver })
     }
 
-    async fn read(self: Arc<Self>, mut position: i64) {
+    async fn read(self: Arc<Self>, mut position: i64, mut reported: i64) {
         let mut moved = self.store.hub().changes();
         loop {
             moved.borrow_and_update();
@@ -148,6 +166,13 @@ impl Feed {
                     }
                 }
                 Err(error) => tracing::warn!(%error, "could not read what changed"),
+            }
+            match self.store.reports(Reports::After(reported), ROWS_MAX).await {
+                Ok(reports) => {
+                    reported = reports.last().map_or(reported, |report| report.place);
+                    self.lock().tell_reports(reports);
+                }
+                Err(error) => tracing::warn!(%error, "could not read what steps report"),
             }
             {
                 let mut listeners = self.lock();
@@ -168,11 +193,11 @@ impl Feed {
 
 impl Listeners {
     /// Nobody, if there is no reader to hear from.
-    fn join_reader(&mut self, interest: &Interest) -> Option<broadcast::Receiver<Stretch>> {
+    fn join_reader(&mut self, interest: &Interest) -> Option<broadcast::Receiver<News>> {
         self.is_read.then(|| self.join(interest))
     }
 
-    fn join(&mut self, interest: &Interest) -> broadcast::Receiver<Stretch> {
+    fn join(&mut self, interest: &Interest) -> broadcast::Receiver<News> {
         let groups = self.groups.entry(interest.instance).or_default();
         if let Some(group) = groups.iter().find(|group| group.interest == *interest) {
             return group.sender.subscribe();
@@ -201,14 +226,26 @@ impl Listeners {
             {
                 let told = std::mem::take(&mut group.told).into();
                 // A group whose last listener leaves just now hears nothing more.
-                let _ = group.sender.send(Stretch { changes: changes.clone(), told });
+                let _ = group.sender.send(News::Changes(Stretch { changes: changes.clone(), told }));
+            }
+        }
+    }
+
+    fn tell_reports(&self, reports: Vec<Progress>) {
+        for report in reports.into_iter().map(Arc::new) {
+            for of in [None, Some(report.instance.0)] {
+                let groups = self.groups.get(&of).into_iter().flatten();
+                for group in groups.filter(|group| group.interest.is_in_report(&report)) {
+                    let _ = group.sender.send(News::Progress(report.clone()));
+                }
             }
         }
     }
 
     fn start_over(&self) {
         for group in self.groups.values().flatten() {
-            let _ = group.sender.send(Stretch { changes: Arc::new([]), told: Arc::new([]) });
+            let nothing = Stretch { changes: Arc::new([]), told: Arc::new([]) };
+            let _ = group.sender.send(News::Changes(nothing));
         }
     }
 }
@@ -216,7 +253,7 @@ impl Listeners {
 #[cfg(test)]
 mod tests {
     use dormouse::jiff::Timestamp;
-    use dormouse::{EventKind, InstanceId, Status};
+    use dormouse::{EventKind, Status};
 
     use super::*;
 
@@ -236,11 +273,11 @@ mod tests {
         }
     }
 
-    fn heard(receiver: &mut broadcast::Receiver<Stretch>) -> Vec<i64> {
-        receiver
-            .try_recv()
-            .map(|stretch| stretch.iter().map(|change| change.id).collect())
-            .unwrap_or_default()
+    fn heard(receiver: &mut broadcast::Receiver<News>) -> Vec<i64> {
+        match receiver.try_recv() {
+            Ok(News::Changes(stretch)) => stretch.iter().map(|change| change.id).collect(),
+            _ => Vec::new(),
+        }
     }
 
     #[test]
@@ -255,7 +292,9 @@ mod tests {
         assert_eq!(receivers.each_mut().map(heard), [&[10, 11, 12][..], &[10, 12], &[10, 12], &none, &none]);
         listeners.start_over();
         assert!(
-            receivers.iter_mut().all(|receiver| receiver.try_recv().is_ok_and(|stretch| stretch.is_empty()))
+            receivers.iter_mut().all(
+                |receiver| matches!(receiver.try_recv(), Ok(News::Changes(stretch)) if stretch.is_empty())
+            )
         );
     }
 }

@@ -79,6 +79,8 @@ causes! {
     StaleSeq => "stale-seq", CONFLICT;
     /// No code here knows the machine.
     UnknownMachine => "unknown-machine", CONFLICT;
+    /// No worker has declared the machine.
+    UndeclaredMachine => "undeclared-machine", UNPROCESSABLE_ENTITY;
     /// The interaction is claimed by somebody else, closed, or not the only one meant.
     CompletionRefused => "completion-refused", CONFLICT;
     /// A request with this Idempotency-Key is being done.
@@ -195,6 +197,10 @@ impl From<Error> for Problem {
                     _ => Cause::CompletionRefused,
                 };
                 problem(cause).with("reason", refusal.as_str())
+            }
+            Error::UnknownMachine { nearest, .. } => {
+                let problem = problem(Cause::UndeclaredMachine);
+                nearest.into_iter().fold(problem, |problem, name| problem.with("nearest", name))
             }
             Error::Untold { .. } => problem(Cause::UnknownMachine),
             Error::NoEvent { .. } => problem(Cause::NoEvent),

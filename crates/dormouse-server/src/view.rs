@@ -1,8 +1,8 @@
 //! What the API shows: the library's rows as documents with a schema.
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::{ApiKey, Audit, Change};
-use dormouse::{Event, InboxSignal, Instance, Json, Status};
+use dormouse::store::{ApiKey, Audit, Change, Progress};
+use dormouse::{Event, InboxSignal, Instance, Json, Run, Status};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -149,13 +149,45 @@ pub(crate) struct InstanceView {
     /// What it is done with.
     #[schemars(with = "serde_json::Value")]
     pub(crate) output: Option<Json>,
+    /// What its running step reported last.
+    pub(crate) progress: Option<ProgressView>,
+}
+
+/// What a running step reported.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Progress")]
+pub(crate) struct ProgressView {
+    pub(crate) instance: i64,
+    pub(crate) key: Option<String>,
+    pub(crate) machine: String,
+    pub(crate) queue: String,
+    /// The step that runs.
+    pub(crate) step: String,
+    /// The instance's number of transitions when the step was claimed.
+    pub(crate) seq: u64,
+    pub(crate) at: Timestamp,
+    #[schemars(with = "serde_json::Value")]
+    pub(crate) value: Json,
+}
+
+impl From<Progress> for ProgressView {
+    fn from(progress: Progress) -> Self {
+        let Progress { instance, key, machine, queue, step, seq, at, value, .. } = progress;
+        Self { instance: instance.0, key, machine, queue, step, seq, at, value }
+    }
+}
+
+impl InstanceView {
+    pub(crate) fn with_progress(self, progress: Option<Progress>) -> Self {
+        Self { progress: progress.map(Into::into), ..self }
+    }
 }
 
 impl From<Instance> for InstanceView {
     fn from(mut instance: Instance) -> Self {
         let state = std::mem::replace(&mut instance.state, Json::null());
         let output = instance.output.take();
-        Self { summary: instance.into(), state, output }
+        Self { summary: instance.into(), state, output, progress: None }
     }
 }
 
@@ -177,12 +209,31 @@ pub(crate) struct EventView {
     #[schemars(with = "serde_json::Value")]
     pub(crate) data: Option<Json>,
     pub(crate) at: Timestamp,
+    /// The run of the step that led to it; none where no step did.
+    pub(crate) run: Option<RunView>,
+}
+
+/// One run of a step.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Run")]
+pub(crate) struct RunView {
+    /// When it started.
+    pub(crate) started_at: Timestamp,
+    /// How long it took, in microseconds.
+    pub(crate) took_us: u64,
+    /// What it last reported of its progress.
+    #[schemars(with = "serde_json::Value")]
+    pub(crate) progress: Option<Json>,
 }
 
 impl From<Event> for EventView {
     fn from(event: Event) -> Self {
-        let Event { seq, kind, version, step, state, data, at } = event;
-        Self { seq, kind: kind.as_str(), version, step, state, data, at }
+        let Event { seq, kind, version, step, state, data, at, run } = event;
+        let run = run.map(|run| {
+            let Run { started_at, took_us, progress } = run;
+            RunView { started_at, took_us, progress }
+        });
+        Self { seq, kind: kind.as_str(), version, step, state, data, at, run }
     }
 }
 

@@ -1,14 +1,16 @@
 //! What a step knows about the instance it runs for.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::engine::Reported;
+use crate::limits::Limits;
 use crate::machine::decode_at;
 use crate::store::sqlite::{self, OwnWrites};
 use crate::store::{Rider, Store};
@@ -16,6 +18,9 @@ use crate::{
     Answers, At, BoxError, Error, InboxSignal, InstanceId, Json, Machine, Result, Signal, SignalId, Status,
     VerdictStream, Wake,
 };
+
+/// The largest report of a step's progress: it is written again and again while the step runs.
+const PROGRESS_BYTES_MAX: usize = 8 * 1024;
 
 /// What a step is handed besides its state.
 #[derive(Clone, Debug)]
@@ -35,22 +40,43 @@ pub struct Context {
     pub(crate) now: Timestamp,
     pub(crate) cancel: CancellationToken,
     pub(crate) own: Arc<Own>,
+    pub(crate) progress: Progress,
+}
+
+/// What a step reports while it runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress {
+    /// What it reported last.
+    last: Arc<Mutex<Option<Json>>>,
+    /// Where those who watch hear of it; nowhere behind a step that is only thought of.
+    to: Option<Arc<Reported>>,
+}
+
+impl Progress {
+    pub(crate) fn to(reported: Arc<Reported>) -> Self {
+        Self { last: Arc::default(), to: Some(reported) }
+    }
+
+    /// Takes what was reported last, for the outcome's event.
+    pub(crate) fn take(&self) -> Option<Json> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 /// A step's own writes, gathered for the commit of its outcome.
 pub(crate) struct Own {
     /// None behind a step that is only thought of.
     store: Option<Arc<dyn Store>>,
-    rider: Mutex<Option<Rider>>,
+    rider: AsyncMutex<Option<Rider>>,
 }
 
 impl Own {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store: Some(store), rider: Mutex::new(None) }
+        Self { store: Some(store), rider: AsyncMutex::new(None) }
     }
 
     pub(crate) fn nowhere() -> Self {
-        Self { store: None, rider: Mutex::new(None) }
+        Self { store: None, rider: AsyncMutex::new(None) }
     }
 
     fn store(&self) -> Result<&Arc<dyn Store>> {
@@ -227,6 +253,20 @@ impl Context {
     /// Whether someone asked to cancel the instance: whatever the step returns, it will be `cancelled`.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
+    }
+
+    /// Reports how far the step has come: any value of up to 8 KiB of JSON. Those who watch the instance see the last
+    /// one at once, and it is kept with the event of the step's outcome. It is no commit: a step that runs again starts
+    /// from its state.
+    pub fn progress<T: Serialize + ?Sized>(&self, value: &T) -> Result<()> {
+        let value = Json::encode("progress", value)?;
+        let limits = Limits { document_bytes_max: PROGRESS_BYTES_MAX, ..Limits::default() };
+        limits.check_document("progress", &value)?;
+        *self.progress.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(value.clone());
+        if let Some(reported) = &self.progress.to {
+            reported.add(self.id, self.seq, value);
+        }
+        Ok(())
     }
 
     /// Resolves when someone asks to cancel the instance.

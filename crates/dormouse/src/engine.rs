@@ -10,6 +10,7 @@ mod dispatcher;
 mod dry_run;
 mod effects;
 mod lease;
+mod progress;
 mod queue;
 mod receiver;
 mod step;
@@ -27,6 +28,7 @@ pub use self::builder::EngineBuilder;
 use self::committer::Committer;
 pub use self::dry_run::Unreadable;
 use self::lease::Running;
+pub(crate) use self::progress::Reported;
 use crate::store::{Namespaces, NewWorker, Store};
 use crate::transport::NamedTransport;
 use crate::{Client, History, Limits, Process, Registry, Result, Retention, WorkerId};
@@ -121,6 +123,7 @@ struct Shared {
     worker: WorkerId,
     committer: Committer,
     running: Running,
+    reported: Arc<Reported>,
     /// Stop claiming and let running steps end.
     stop: CancellationToken,
     /// Drop everything, as this registration is over.
@@ -196,6 +199,7 @@ async fn serve(
         worker,
         committer,
         running: Running::default(),
+        reported: Arc::default(),
         stop,
         abandon: abandon.clone(),
         broken: CancellationToken::new(),
@@ -206,6 +210,7 @@ async fn serve(
     background(Box::pin(timer::run(shared.clone())));
     background(Box::pin(lease::pass_on_cancels(shared.clone())));
     background(Box::pin(collector::run(shared.clone())));
+    background(Box::pin(progress::run(shared.clone())));
     let steps = TaskTracker::new();
     for (name, slots) in shared.config.queues.clone() {
         background(Box::pin(queue::run(shared.clone(), name, slots, steps.clone())));

@@ -134,6 +134,17 @@ pub enum Error {
         /// The `seq` the instance is at.
         actual: u64,
     },
+    /// A start of a machine that is neither registered here nor was ever declared by a worker; nothing was stored.
+    #[error(
+        "no worker has declared a machine {machine:?}{}: start one that runs it first, or start this even if it is unknown",
+        .nearest.as_ref().map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default()
+    )]
+    UnknownMachine {
+        /// Its name.
+        machine: String,
+        /// The declared name that is most like it, if one is.
+        nearest: Option<String>,
+    },
     /// No code that is registered here knows the machine, so nothing can be said of what its instances would do.
     #[error("no code here knows machine {machine} version {version}: ask a program that registers it")]
     Untold {

@@ -149,7 +149,7 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
     /// A new instance, at the flow's first part.
     pub fn instance(&self, state: &S) -> Result<NewInstance> {
         let at = At { step: self.first().to_owned().into(), state: Json::encode("state", state)? };
-        Ok(NewInstance::named(self.name(), self.version(), at).queue(self.queue()))
+        Ok(NewInstance::named(self.name(), self.version(), at).queue(self.queue()).even_if_unknown())
     }
 }
 

@@ -45,6 +45,19 @@ pub struct Event {
     pub data: Option<Json>,
     /// When.
     pub at: Timestamp,
+    /// The run of the step that led to it; `None` where no step did, such as where a signal or the clock woke it.
+    pub run: Option<Run>,
+}
+
+/// One run of a step, from when its worker started it to its outcome.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// When it started, by the store's time.
+    pub started_at: Timestamp,
+    /// How long it took, its error handler included.
+    pub took_us: u64,
+    /// What it last reported with [`Context::progress`](crate::Context::progress).
+    pub progress: Option<Json>,
 }
 
 macro_rules! event_kinds {

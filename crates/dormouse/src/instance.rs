@@ -83,6 +83,11 @@ impl Status {
         Self::ALL.into_iter().find(|status| status.as_str() == word)
     }
 
+    /// Whether it is parked or has ended: it neither runs nor could.
+    pub const fn is_settled(self) -> bool {
+        !matches!(self, Self::Runnable | Self::Executing)
+    }
+
     /// Whether nothing more will happen to the instance by itself.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Cancelled)
@@ -216,6 +221,8 @@ pub struct NewInstance {
     /// The event it was forked from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<(InstanceId, u64)>,
+    /// Whether a machine that nobody declares is started all the same. One that is started in its type is declared by it.
+    pub even_if_unknown: bool,
     /// Why its state could not be encoded; told when it is inserted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) invalid: Option<String>,
@@ -232,7 +239,7 @@ impl NewInstance {
             Err(error) => (At { step: "".into(), state: Json::null() }, Some(error.to_string())),
         };
         let named = Self::named(M::NAME, M::VERSION, at);
-        Self { queue: M::QUEUE.to_owned(), history: M::HISTORY, invalid, ..named }
+        Self { queue: M::QUEUE.to_owned(), history: M::HISTORY, even_if_unknown: true, invalid, ..named }
     }
 
     /// An instance of a job.
@@ -240,7 +247,8 @@ impl NewInstance {
         Self::of::<JobMachine<J>>(JobState::Run(input))
     }
 
-    /// An instance of a machine known only by name, in the queue `default`.
+    /// An instance of a machine known only by name, in the queue `default`. A client starts it only if some worker has
+    /// declared that name; see [`NewInstance::even_if_unknown`].
     pub fn named(machine: impl Into<String>, version: u32, at: At) -> Self {
         Self {
             namespace: DEFAULT_NAMESPACE.to_owned(),
@@ -258,6 +266,7 @@ impl NewInstance {
             signals: Vec::new(),
             tags: Vec::new(),
             forked_from: None,
+            even_if_unknown: false,
             invalid: None,
         }
     }
@@ -301,6 +310,13 @@ impl NewInstance {
     #[must_use]
     pub fn start_at(mut self, when: impl Into<When>) -> Self {
         self.start_at = Some(when.into());
+        self
+    }
+
+    /// Starts it even if no worker has ever declared its machine: it waits until one does.
+    #[must_use]
+    pub fn even_if_unknown(mut self) -> Self {
+        self.even_if_unknown = true;
         self
     }
 

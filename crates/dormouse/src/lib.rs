@@ -46,7 +46,7 @@ pub use crate::diff::{Diff, Difference, DifferenceKind};
 pub use crate::engine::{Engine, EngineBuilder, Unreadable};
 pub use crate::error::{BoxError, Error, Result};
 pub use crate::form::{Field, Form};
-pub use crate::history::{Event, EventKind, History, Retention};
+pub use crate::history::{Event, EventKind, History, Retention, Run};
 pub use crate::instance::{
     At, DEFAULT_NAMESPACE, Inserted, Instance, InstanceId, KeyScope, NewInstance, Status, Wake, WorkerId,
 };

@@ -107,6 +107,14 @@ pub(crate) fn check_tags(tags: &[String]) -> Result<()> {
     }
 }
 
+/// The one of these names that a misspelt one is most like, if any is like it at all.
+pub(crate) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
+    const LIKENESS_MIN: f64 = 0.7;
+    let likeness = |known: String| (strsim::jaro_winkler(name, &known), known);
+    let best = known.map(likeness).max_by(|(one, _), (other, _)| one.total_cmp(other));
+    best.filter(|(likeness, _)| *likeness >= LIKENESS_MIN).map(|(_, known)| known)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,9 +15,10 @@ pub struct Outcome<M> {
 }
 
 impl<M: Machine> Outcome<M> {
-    /// Goes on to another step, runnable at once; the signals this step received are consumed.
+    /// Goes on to another step, runnable at once; the signals this step received are consumed. The worker may run on with
+    /// it, unless [`Outcome::requeue`] says otherwise.
     pub fn next(at: M::State) -> Self {
-        Self::to(&at, |at| Transition::Next { at })
+        Self::to(&at, |at| Transition::Next { at, ahead: true })
     }
 
     /// Runs the same step again after a delay, its fields perhaps changed; it keeps its inputs.
@@ -122,6 +123,19 @@ impl<M: Machine> Outcome<M> {
         self.change_spawn("on_cancel", |spawn| spawn.on_cancel = children)
     }
 
+    /// Gives the row back instead of running ahead: it goes to the end of its queue, and whoever is free claims it. For a
+    /// step that should not follow in the same claim, such as a long one that others should get a turn before.
+    #[must_use]
+    pub fn requeue(self) -> Self {
+        self.change("requeue", "next", |transition| match transition {
+            Transition::Next { ahead, .. } => {
+                *ahead = false;
+                true
+            }
+            _ => false,
+        })
+    }
+
     /// Notes the error that a replay answers; it is shown as the instance's `last_error`.
     #[must_use]
     pub fn because(self, reason: impl fmt::Display) -> Self {
@@ -188,6 +202,8 @@ pub enum Transition {
     Next {
         /// Where to.
         at: At,
+        /// Whether the worker may run on with it, without giving the row back first.
+        ahead: bool,
     },
     /// See [`Outcome::replay`].
     Replay {
@@ -293,7 +309,7 @@ impl Transition {
     /// Where a `next` leads.
     pub(crate) fn next(&self) -> Option<&At> {
         match self {
-            Self::Next { at } => Some(at),
+            Self::Next { at, .. } => Some(at),
             _ => None,
         }
     }
@@ -301,7 +317,7 @@ impl Transition {
     /// The place it leads to, unless it ends.
     pub fn at(&self) -> Option<&At> {
         match self {
-            Self::Next { at }
+            Self::Next { at, .. }
             | Self::Replay { at, .. }
             | Self::Sleep { at, .. }
             | Self::Await { at, .. }

@@ -67,6 +67,14 @@ impl Hub {
         self.changed();
     }
 
+    /// Tells whoever waits for these instances that they were committed, and perhaps parked.
+    pub(crate) fn moved(&self, ids: impl Iterator<Item = InstanceId>) {
+        let waiters = lock(&self.waiters);
+        if !waiters.is_empty() {
+            ids.filter_map(|id| waiters.get(&id)).for_each(|waiting| waiting.notify.notify_waiters());
+        }
+    }
+
     /// Notes that something moved, for whoever waits for the store to come to rest.
     pub fn changed(&self) {
         poke(&self.changes);
@@ -103,12 +111,12 @@ impl Hub {
         *lock(&self.armed) = next;
     }
 
-    /// Registers interest in an instance's end.
-    pub(crate) fn wait_for(&self, id: InstanceId) -> EndWaiter<'_> {
+    /// Registers interest in what becomes of an instance: its end, and its commits in this process.
+    pub(crate) fn wait_for(&self, id: InstanceId) -> Waiter<'_> {
         let mut waiters = lock(&self.waiters);
         let waiting = waiters.entry(id).or_insert_with(|| Waiting { notify: Arc::default(), waiters: 0 });
         waiting.waiters += 1;
-        EndWaiter { hub: self, id, notify: waiting.notify.clone() }
+        Waiter { hub: self, id, notify: waiting.notify.clone() }
     }
 
     fn arm(&self, at: Timestamp) {
@@ -120,14 +128,14 @@ impl Hub {
     }
 }
 
-/// Interest in one instance's end, given up when dropped.
-pub(crate) struct EndWaiter<'a> {
+/// Interest in what becomes of one instance, given up when dropped.
+pub(crate) struct Waiter<'a> {
     hub: &'a Hub,
     id: InstanceId,
     pub(crate) notify: Arc<Notify>,
 }
 
-impl Drop for EndWaiter<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut waiters = lock(&self.hub.waiters);
         let Some(waiting) = waiters.get_mut(&self.id) else { return };

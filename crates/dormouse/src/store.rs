@@ -9,7 +9,9 @@ pub mod sqlite;
 
 mod access;
 mod declared;
+mod open;
 mod operate;
+mod progress;
 mod query;
 mod rider;
 mod units;
@@ -27,9 +29,12 @@ pub use self::access::{
     NewApiKey, NewAudit, QueueDepth, Repeatable, Scope,
 };
 pub use self::declared::{Declarations, Declared};
+pub(crate) use self::open::open;
 #[cfg(feature = "postgres")]
 pub(crate) use self::operate::too_many;
 pub use self::operate::{Brake, Cancel, CancelRequest, Collect, Collected, TagChange};
+pub(crate) use self::progress::PROGRESS_QUEUE;
+pub use self::progress::{NewProgress, Progress, Reports};
 pub use self::query::{Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
 pub use self::rider::Rider;
 pub(crate) use self::units::outbox_queue;
@@ -40,7 +45,7 @@ pub use self::units::{
 use crate::poke::Hub;
 use crate::{
     At, ChildView, Declaration, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance,
-    NewSignal, ParentRef, Process, Result, SignalId, Target, Transition, Wake, When, WorkerId,
+    NewSignal, ParentRef, Process, Result, Run, SignalId, Target, Transition, Wake, When, WorkerId,
 };
 
 /// A store's answer.
@@ -105,6 +110,12 @@ pub trait Store: UnitStore + Send + Sync + 'static {
 
     /// Ends a worker's lease, so that what it still holds can be reaped at once.
     fn deregister(&self, worker: WorkerId) -> Reply<'_, ()>;
+
+    /// Notes what steps that this worker runs report. What is no longer run as it was is left out.
+    fn report(&self, worker: WorkerId, batch: Vec<NewProgress>) -> Reply<'_, Written<()>>;
+
+    /// What steps that run have reported last, up to `rows_max`.
+    fn reports(&self, which: Reports, rows_max: usize) -> Reply<'_, Vec<Progress>>;
 
     /// Gives back these of a worker's claims, each an instance and the `seq` at which it is claimed, which nobody
     /// runs; says how many. Claims that their instances have moved on from are left alone.
@@ -206,48 +217,6 @@ pub trait Store: UnitStore + Send + Sync + 'static {
 
     /// Removes up to `rows_max` each of kept answers and entries of the audit log that are older than this.
     fn tidy(&self, answers_for: Duration, audit_for: Duration, rows_max: usize) -> Reply<'_, usize>;
-}
-
-/// Opens a store by its address.
-pub(crate) async fn open(url: &str) -> Result<Arc<dyn Store>> {
-    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        return open_postgres(url).await;
-    }
-    let refuse = |reason| Err(crate::Error::InvalidUrl { url: without_password(url), reason });
-    match url.strip_prefix("sqlite:") {
-        Some("") => refuse("a file is missing: write sqlite:path/to/file.db"),
-        Some(":memory:") => Ok(Arc::new(sqlite::SqliteStore::in_memory(Arc::new(crate::SystemClock))?)),
-        Some(path) if path.contains('?') => {
-            refuse("a query string is not understood: write sqlite:path/to/file.db")
-        }
-        Some(path) => {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            Ok(Arc::new(sqlite::SqliteStore::open(path).await?))
-        }
-        None => {
-            refuse("only sqlite:path/to/file.db, sqlite::memory: and postgres://user@host/database are known")
-        }
-    }
-}
-
-/// An address as it may be shown: who signs in, and with what, is between a scheme and an `@`.
-fn without_password(url: &str) -> String {
-    match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, place))) => format!("{scheme}://…@{place}"),
-        _ => url.to_owned(),
-    }
-}
-
-#[cfg(feature = "postgres")]
-async fn open_postgres(url: &str) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(postgres::PostgresStore::connect(url).await?))
-}
-
-#[cfg(not(feature = "postgres"))]
-async fn open_postgres(_url: &str) -> Result<Arc<dyn Store>> {
-    let reason = "the PostgreSQL store is not built in: turn on the feature `postgres` of dormouse";
-    // An address may hold a password.
-    Err(crate::Error::InvalidUrl { url: "postgres://…".to_owned(), reason })
 }
 
 /// A write's answer, and what it made possible.
@@ -392,6 +361,8 @@ pub struct Commit {
     pub hold: Hold,
     /// Whether the transition is recorded.
     pub keeps_history: bool,
+    /// The run that gave it, to be recorded with it.
+    pub run: Option<Run>,
 }
 
 /// What becomes of the claim after a `next`.

@@ -18,11 +18,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::feed::{Interest, Listener, ROWS_MAX};
+use crate::feed::{Interest, Listener, News, ROWS_MAX};
 use crate::problem::Problem;
 use crate::route::{Call, Reply};
 use crate::server::App;
-use crate::view::ChangeView;
+use crate::view::{ChangeView, ProgressView};
 
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -114,7 +114,12 @@ impl Watcher {
             return Some(());
         }
         match self.live.recv().await {
-            Ok(stretch) => {
+            Ok(News::Progress(report)) => {
+                let report = ProgressView::from((*report).clone());
+                let data = serde_json::to_string(&report).expect("names and documents can be written");
+                self.ready.push_back(Event::default().event("progress").data(data));
+            }
+            Ok(News::Changes(stretch)) => {
                 if stretch.is_empty() {
                     self.is_behind = true;
                 }

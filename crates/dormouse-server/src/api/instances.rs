@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::Filter;
-use dormouse::{Error, InstanceId, Json, Status};
+use dormouse::{Client, Error, Instance, InstanceId, Json, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +90,16 @@ pub(super) fn limit(asked: Option<usize>) -> Result<usize, Problem> {
 pub(super) async fn get(call: Call) -> Result<Answer<InstanceView>, Problem> {
     let target = call.target()?;
     let instance = call.client.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
-    Answer::ok(instance.into())
+    Answer::ok(view(&call.client, instance).await?)
+}
+
+/// An instance, with what its step reports if it runs.
+async fn view(client: &Client, instance: Instance) -> Result<InstanceView, Problem> {
+    let progress = match instance.status {
+        Status::Executing => client.progress(instance.id).await?,
+        _ => None,
+    };
+    Ok(InstanceView::from(instance).with_progress(progress))
 }
 
 /// Which page of a list.
@@ -160,7 +169,7 @@ pub(super) async fn children(call: Call<PageQuery>) -> Result<Answer<Page<Instan
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResultQuery {
-    /// How long to wait for its end, such as `30s`; up to `60s`.
+    /// How long to wait, such as `30s`; up to `60s`.
     #[schemars(extend("pattern" = SPAN_PATTERN))]
     wait: Option<String>,
 }
@@ -184,8 +193,15 @@ pub(super) struct ResultView {
     explanation: Option<String>,
 }
 
-/// 200 if it has ended, however; 202 if not.
-pub(super) async fn result(call: Call<ResultQuery>) -> Result<Answer<ResultView>, Problem> {
+/// Whether a long poll waits for an instance's end, or until it is parked or has ended.
+#[derive(Clone, Copy)]
+enum Until {
+    Ended,
+    Settled,
+}
+
+/// Waits as long as the request asks for, and as this server has room and time for.
+async fn wait(call: &Call<ResultQuery>, until: Until) -> Result<dormouse::Result<Instance>, Problem> {
     let target = call.target()?;
     let wait = call.query.wait.as_deref().map(span::parse).transpose().map_err(Problem::invalid)?;
     let wait = wait.unwrap_or_default();
@@ -194,12 +210,36 @@ pub(super) async fn result(call: Call<ResultQuery>) -> Result<Answer<ResultView>
     }
     let place = call.app.waiting.try_acquire();
     let wait = if place.is_ok() { wait } else { Duration::ZERO };
-    let stopping = call.app.stopping.clone();
-    let ended = match stopping.run_until_cancelled(call.client.wait_end(target.clone(), wait)).await {
-        Some(ended) => ended,
-        None => call.client.wait_end(target.clone(), Duration::ZERO).await,
+    let reached = |within| {
+        let (client, target) = (call.client.clone(), target.clone());
+        async move {
+            match until {
+                Until::Ended => client.wait_end(target, within).await,
+                Until::Settled => client.wait_settled(target, within).await,
+            }
+        }
     };
-    match ended {
+    Ok(match call.app.stopping.run_until_cancelled(reached(wait)).await {
+        Some(reached) => reached,
+        None => reached(Duration::ZERO).await,
+    })
+}
+
+/// 200 if it is parked or has ended; 202 if it runs or could.
+pub(super) async fn settled(call: Call<ResultQuery>) -> Result<Answer<InstanceView>, Problem> {
+    match wait(&call, Until::Settled).await? {
+        Ok(instance) => Answer::ok(instance.into()),
+        Err(Error::StillLive { id, .. }) => {
+            let instance = call.client.get(id).await?.ok_or(Error::NotFound(id.into()))?;
+            Answer::accepted(view(&call.client, instance).await?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// 200 if it has ended, however; 202 if not.
+pub(super) async fn result(call: Call<ResultQuery>) -> Result<Answer<ResultView>, Problem> {
+    match wait(&call, Until::Ended).await? {
         Ok(instance) => {
             let (id, status, output) = (instance.id.0, instance.status, instance.output);
             let error = match status {
@@ -210,7 +250,7 @@ pub(super) async fn result(call: Call<ResultQuery>) -> Result<Answer<ResultView>
             Answer::ok(ResultView { id, status, output, error, explanation: None })
         }
         Err(Error::StillLive { id, explanation, .. }) => {
-            let instance = call.client.get(id).await?.ok_or(Error::NotFound(target))?;
+            let instance = call.client.get(id).await?.ok_or(Error::NotFound(id.into()))?;
             let explanation = Some(explanation);
             Answer::accepted(ResultView {
                 id: id.0,

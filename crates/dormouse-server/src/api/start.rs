@@ -54,6 +54,9 @@ pub(super) struct StartBody {
     start_in: Option<String>,
     /// Whether its transitions are recorded.
     history: Option<bool>,
+    /// Start it even if no worker has ever declared its machine: it waits until one does.
+    #[serde(default)]
+    even_if_unknown: bool,
     /// Signals for its inbox; if its key is taken, the holder gets them.
     #[serde(default)]
     #[schemars(with = "Vec<SignalBody>")]
@@ -189,6 +192,7 @@ impl StartBody {
         new.queue = self.queue.or(declared.map(|declared| declared.queue.clone())).unwrap_or(new.queue);
         new.priority = self.priority;
         new.key = self.key;
+        new.even_if_unknown = self.even_if_unknown;
         new.lane = self.lane;
         new.tags = self.tags;
         new.start_at = start_at;

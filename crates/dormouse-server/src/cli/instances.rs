@@ -51,13 +51,17 @@ pub struct Start {
     /// Start at this moment, such as 2030-01-01T12:00:00Z
     #[arg(long = "at", value_name = "MOMENT")]
     start_at: Option<String>,
+    /// Start it even if no worker has ever declared its machine
+    #[arg(long)]
+    even_if_unknown: bool,
 }
 
 pub(super) async fn start(conn: &Conn, output: Output, args: Start) -> Result<(), Failure> {
     let state = args.state.as_deref().map(|text| json_argument("--state", text)).transpose()?;
     let mut body = json!({
         "machine": args.machine, "step": args.step, "version": args.version, "key": args.key, "queue": args.queue,
-        "lane": args.lane, "start_in": args.start_in, "start_at": args.start_at, "tags": args.tags,
+    "lane": args.lane, "start_in": args.start_in, "start_at": args.start_at, "tags": args.tags,
+    "even_if_unknown": args.even_if_unknown,
     });
     if let Some(state) = state {
         body["state"] = state;
@@ -268,13 +272,30 @@ pub(super) async fn history(conn: &Conn, output: Output, args: History) -> Resul
                     .unwrap_or_default();
                 let told = if args.states { event["state"].to_string() } else { told };
                 let told = if args.states { inert(&told) } else { short(&inert(&told), 60) };
-                vec![text(event, "seq"), text(event, "at"), text(event, "kind"), text(event, "step"), told]
+                let took = event["run"]["took_us"].as_u64().map(took).unwrap_or_default();
+                vec![
+                    text(event, "seq"),
+                    text(event, "at"),
+                    text(event, "kind"),
+                    text(event, "step"),
+                    took,
+                    told,
+                ]
             })
             .collect();
         let last = if args.states { "STATE" } else { "DATA" };
-        table(&["SEQ", "AT", "EVENT", "STEP", last], &rows, "no events: history is off, or they were pruned");
+        table(
+            &["SEQ", "AT", "EVENT", "STEP", "RAN", last],
+            &rows,
+            "no events: history is off, or they were pruned",
+        );
     });
     Ok(())
+}
+
+/// How long a run took.
+fn took(us: u64) -> String {
+    format!("{:.1?}", std::time::Duration::from_micros(us))
 }
 
 pub(super) async fn inbox(conn: &Conn, output: Output, args: &One) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use futures_util::TryStreamExt as _;
 use serde_json::Value;
 
 use super::conn::{Conn, with_query};
-use super::output::{Output, line, text};
+use super::output::{Output, inert, line, short, text};
 use super::{Failure, instance_path};
 
 /// What to watch.
@@ -57,6 +57,10 @@ pub(super) async fn watch(conn: &Conn, output: Output, args: Watch) -> Result<()
 }
 
 fn print(change: &Value) {
+    let what = match change.get("value") {
+        Some(progress) => format!("progress {}", short(&inert(&progress.to_string()), 60)),
+        None => text(change, "kind"),
+    };
     let key = text(change, "key");
     let key = if key.is_empty() { String::new() } else { format!(" {key}") };
     line(&format!(
@@ -64,7 +68,7 @@ fn print(change: &Value) {
         text(change, "at"),
         text(change, "machine"),
         text(change, "instance"),
-        text(change, "kind"),
+        what,
         text(change, "step"),
     ));
 }

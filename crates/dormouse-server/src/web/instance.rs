@@ -1,7 +1,7 @@
 //! One instance: where it is and why, what happened to it, what it holds, and what can be done.
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::{Filter, InteractionFilter};
+use dormouse::store::{Filter, InteractionFilter, Progress};
 use dormouse::{Instance, InstanceId, Interaction, Status, UnitView};
 use maud::{Markup, html};
 
@@ -29,6 +29,10 @@ pub(super) async fn show(visit: Visit) -> Answered {
     let unit = visit.client.unit(id).await?;
     let asked = InteractionFilter { instance: Some(id), limit: ROWS, ..InteractionFilter::default() };
     let asked = if unit.is_some() { visit.client.interactions(asked).await? } else { Vec::new() };
+    let progress = match instance.status {
+        Status::Executing => visit.client.progress(id).await?,
+        _ => None,
+    };
     let declared = visit.client.declaration(&instance.machine, instance.version).await?;
     let s = &visit.shell;
     visit.page(&parts::name(&instance), &html! {
@@ -44,7 +48,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
                     div #timeline data-live { (timeline::show(s, &instance, &timeline, now)) }
                 }
                 div {
-                    div #state data-live { (documents(&instance)) }
+                    div #state data-live { (documents(&instance, progress.as_ref(), now)) }
                     div #inbox data-live {
                         section.card {
                             h2 { "Inbox" }
@@ -96,9 +100,13 @@ fn head(s: &Shell, instance: &Instance, why: &str, now: Timestamp) -> Markup {
     }
 }
 
-fn documents(instance: &Instance) -> Markup {
+fn documents(instance: &Instance, progress: Option<&Progress>, now: Timestamp) -> Markup {
     html! {
         section.card {
+            @if let Some(progress) = progress {
+                h2 { "Progress " span.muted { (time(progress.at, now)) } }
+                (json::show(progress.value.as_str()))
+            }
             @if let Some(output) = &instance.output { h2 { "Output" } (json::show(output.as_str())) }
             @if let Some(error) = instance.last_error.as_ref().filter(|_| instance.status != Status::Done) {
                 h2 { "Last error" } pre.json.bad tabindex="0" { code { (json::short(error, 4_000)) } }

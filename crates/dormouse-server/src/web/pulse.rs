@@ -11,7 +11,7 @@ use dormouse::jiff::Timestamp;
 use dormouse::store::Change;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::feed::{Interest, Listener};
+use crate::feed::{Interest, Listener, News};
 use crate::server::App;
 
 /// What one bar of a chart stands for.
@@ -96,7 +96,8 @@ async fn count(app: Arc<App>, (mut live, mut last): Live) {
         let mut state = app.web.pulse.lock();
         let is_seen = state.seen.is_some_and(|seen| seen.elapsed() < UNSEEN_FOR);
         match heard {
-            Ok(Some(Ok(stretch))) if is_seen => {
+            Ok(Some(Ok(News::Progress(_)))) if is_seen => {}
+            Ok(Some(Ok(News::Changes(stretch)))) if is_seen => {
                 let new: Vec<_> = stretch.iter().filter(|change| change.id > last).cloned().collect();
                 last = new.last().map_or(last, |change| change.id);
                 // No changes at all means that numbers start over.

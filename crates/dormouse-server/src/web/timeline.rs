@@ -1,7 +1,7 @@
 //! An instance's history: what happened, how long it took, and what it changed.
 
 use dormouse::jiff::Timestamp;
-use dormouse::{Event, Instance};
+use dormouse::{Event, Instance, Run};
 use maud::{Markup, html};
 
 use super::diff::{self, Change, TOLD_MAX};
@@ -69,6 +69,7 @@ pub(super) fn show(s: &Shell, instance: &Instance, timeline: &Timeline, now: Tim
                             td.wide {
                                 strong { (event.kind.as_str()) } " " span.muted { "→ " (event.step) }
                                 (changed(*before, event))
+                                (ran(event))
                                 details { summary { "State and more" }
                                     @if let Some(data) = &event.data { h3 { "Told" } (json::show(data.as_str())) }
                                     h3 { "State after it" } (json::show(event.state.as_str()))
@@ -90,6 +91,17 @@ pub(super) fn show(s: &Shell, instance: &Instance, timeline: &Timeline, now: Tim
                     a href=(s.at(&format!("{here}?before={}", first.seq))) { "Earlier" }
                 }
             }
+        }
+    }
+}
+
+/// How long the step ran that led to an event, and what it last reported.
+fn ran(event: &Event) -> Markup {
+    let Some(Run { started_at, took_us, progress }) = &event.run else { return html! {} };
+    html! {
+        p.muted title=(format!("started at {}", absolute(*started_at))) {
+            "its step ran " (span(i128::from(took_us / 1000)))
+            @if let Some(progress) = progress { ", last at " (json::short(progress.as_str(), VALUE_CHARS_MAX)) }
         }
     }
 }

@@ -50,7 +50,7 @@ async fn what_cannot_happen_is_refused(database: Database) {
     what_if("happening=signal&signal=paid&payload=%7B").await.expect_problem(400, "invalid-request");
     what_if("happening=signal&signal=paid&payload=true").await.expect_problem(422, "payload-refused");
     site.get("/v1/instances/999/what-if?happening=clock").await.expect_problem(404, "not-found");
-    let other = json!({ "machine": "elsewhere", "step": "Start", "state": null });
+    let other = json!({ "machine": "elsewhere", "step": "Start", "state": null, "even_if_unknown": true });
     let other = site.post("/v1/instances", other).await.expect(201)["id"].as_i64().expect("an id");
     let told = site.get(&format!("/v1/instances/{other}/what-if?happening=clock")).await;
     told.expect_problem(409, "unknown-machine");

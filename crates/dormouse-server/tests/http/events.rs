@@ -14,6 +14,7 @@ suite![
     a_watcher_hears_of_its_namespace_alone_and_of_what_it_asked_for,
     a_position_from_the_future_starts_over,
     a_stream_ends_when_the_server_stops,
+    a_watcher_hears_what_a_running_step_reports,
 ];
 
 /// A stream of events that is read one by one.
@@ -56,7 +57,7 @@ impl Watch {
             if let Some(data) = field("data:") {
                 let data = serde_json::from_str(&data).expect("JSON");
                 return Some(Heard {
-                    id: field("id:").expect("an id"),
+                    id: field("id:").unwrap_or_default(),
                     event: field("event:").expect("a kind"),
                     data,
                 });
@@ -171,4 +172,23 @@ async fn a_stream_ends_when_the_server_stops(database: Database) {
     result.expect(202);
     site.get("/readyz").await.expect_problem(503, "unavailable");
     site.get("/healthz").await.expect(200);
+}
+
+async fn a_watcher_hears_what_a_running_step_reports(database: Database) {
+    let site = database.open().await;
+    let mut watch = Watch::open(&site, "?machine=double", None).await;
+    let mut other = Watch::open(&site, "?machine=shop", None).await;
+    let id =
+        site.post("/v1/instances", json!({ "machine": "double", "state": SLOW })).await.expect(201)["id"]
+            .clone();
+    let progress = loop {
+        let heard = watch.next().await.expect("the stream goes on");
+        if heard.event == "progress" {
+            break heard;
+        }
+    };
+    assert_eq!(progress.id, "", "a report has no position: whoever comes back asks for the instance");
+    assert_eq!((&progress.data["instance"], &progress.data["value"]), (&id, &json!({ "rows": 7 })));
+    site.order(9).await;
+    assert_eq!(other.next().await.expect("the order").event, "change", "who watches others does not hear it");
 }

@@ -22,6 +22,9 @@ suite![
     a_fork_starts_from_an_event_with_an_edited_state,
     children_are_listed_with_their_parent,
     a_router_under_a_prefix_works_and_leaves_the_rest_alone,
+    an_instance_is_waited_for_until_it_is_parked_or_has_ended,
+    a_running_step_tells_its_progress_and_its_event_keeps_it,
+    a_machine_that_nobody_declares_is_refused_with_the_nearest_name,
 ];
 
 async fn an_order_is_started_paid_and_its_result_waited_for(database: Database) {
@@ -265,4 +268,70 @@ async fn a_router_under_a_prefix_works_and_leaves_the_rest_alone(database: Datab
     site.get(&format!("/v1/instances/{id}")).await.expect(200);
     site.get("/nothing").await.expect_problem(404, "no-route");
     assert_eq!(site.get("/../mine").await.status, 404);
+}
+
+async fn an_instance_is_waited_for_until_it_is_parked_or_has_ended(database: Database) {
+    let site = database.open().await;
+    let body = json!({ "machine": "shop", "step": "Start", "state": { "order": 7 } });
+    let id = site.post("/v1/instances", body).await.expect(201)["id"].clone();
+    let settled = site.get(&format!("/v1/instances/{id}/settled?wait=30s")).await.expect(200);
+    assert_eq!((&settled["status"], &settled["id"]), (&json!("awaiting_signal"), &id));
+    let paid = json!({ "name": "paid", "payload": 1 });
+    site.post(&format!("/v1/instances/{id}/signals"), paid).await.expect(200);
+    let settled = site.get(&format!("/v1/instances/{id}/settled?wait=30s")).await.expect(200);
+    assert_eq!((&settled["status"], &settled["output"]), (&json!("done"), &json!("order 7 shipped for 1")));
+    site.get(&format!("/v1/instances/{id}/settled?wait=61s")).await.expect_problem(400, "invalid-request");
+    site.get("/v1/instances/999/settled").await.expect_problem(404, "not-found");
+}
+
+async fn a_running_step_tells_its_progress_and_its_event_keeps_it(database: Database) {
+    let site = database.open().await;
+    let id =
+        site.post("/v1/instances", json!({ "machine": "double", "state": SLOW })).await.expect(201)["id"]
+            .clone();
+    let mut changes = site.client.store().hub().changes();
+    let running = loop {
+        changes.borrow_and_update();
+        let instance = site.get(&format!("/v1/instances/{id}/settled")).await.expect(202);
+        if !instance["progress"].is_null() {
+            break instance;
+        }
+        tokio::time::timeout(SOON, changes.changed()).await.expect("it reports").expect("a hub");
+    };
+    assert_eq!(
+        (&running["progress"]["value"], &running["progress"]["step"]),
+        (&json!({ "rows": 7 }), &json!("Run"))
+    );
+    assert_eq!(site.get(&format!("/v1/instances/{id}")).await.expect(200)["progress"], running["progress"]);
+    let page = site.get(&format!("/instances/{id}")).await;
+    assert!(
+        page.status == 200 && page.text.contains("Progress") && page.text.contains("rows"),
+        "{}",
+        page.text
+    );
+    site.post(&format!("/v1/instances/{id}/cancel"), json!({})).await.expect(200);
+    let ended = site.until(id.as_i64().expect("an id"), "cancelled").await;
+    assert_eq!(ended["progress"], json!(null));
+
+    let id = site.post("/v1/instances", json!({ "machine": "double", "state": 4 })).await.expect(201)["id"]
+        .clone();
+    site.until(id.as_i64().expect("an id"), "done").await;
+    let events = site.get(&format!("/v1/instances/{id}/history")).await.expect(200)["items"].clone();
+    assert_eq!(events[0]["run"], json!(null), "nothing ran to create it");
+    assert!(events[1]["run"]["took_us"].is_u64() && events[1]["run"]["started_at"].is_string(), "{events}");
+    let page = site.get(&format!("/instances/{id}")).await;
+    assert!(page.text.contains("its step ran"), "{}", page.text);
+}
+
+async fn a_machine_that_nobody_declares_is_refused_with_the_nearest_name(database: Database) {
+    let site = database.open().await;
+    let start = |even_if_unknown: bool| json!({ "machine": "shpo", "step": "Start", "state": { "order": 7 }, "even_if_unknown": even_if_unknown });
+    let refused = site.post("/v1/instances", start(false)).await.expect_problem(422, "undeclared-machine");
+    assert_eq!(refused["nearest"], "shop");
+    let batch = json!({ "instances": [{ "machine": "double", "state": 1 }, start(false)] });
+    site.post("/v1/instances/batch", batch).await.expect_problem(422, "undeclared-machine");
+    assert_eq!(site.get("/v1/instances").await.expect(200)["items"], json!([]), "nothing is stored");
+    let id = site.post("/v1/instances", start(true)).await.expect(201)["id"].clone();
+    let told = site.get(&format!("/v1/instances/{id}/explain")).await.expect(200);
+    assert!(told["explanation"].as_str().expect("text").contains("no live worker runs machine"), "{told}");
 }

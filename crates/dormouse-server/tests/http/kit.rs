@@ -306,10 +306,17 @@ impl Job for Double {
     type Input = u64;
     type Output = u64;
 
-    async fn run(&self, input: u64, _cx: &Context) -> Result<u64, BoxError> {
+    async fn run(&self, input: u64, cx: &Context) -> Result<u64, BoxError> {
+        if input == SLOW {
+            cx.progress(&json!({ "rows": 7 }))?;
+            cx.cancelled().await;
+        }
         Ok(input * 2)
     }
 }
+
+/// A number that takes until it is cancelled, and reports how far it has come.
+pub const SLOW: u64 = 1_000_000;
 
 /// The status of a code.
 pub fn is_success(status: u16) -> bool {

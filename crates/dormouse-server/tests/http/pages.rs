@@ -209,8 +209,9 @@ async fn what_is_not_there_is_told_on_a_page(database: Database) {
 async fn lists_go_on_from_page_to_page(database: Database) {
     let site = database.open().await;
     let browser = site.browser();
-    let entries: Vec<_> =
-        (0..60).map(|n| json!({ "machine": "idle", "step": "s", "key": format!("k:{n}") })).collect();
+    let entries: Vec<_> = (0..60)
+        .map(|n| json!({ "machine": "idle", "step": "s", "key": format!("k:{n}"), "even_if_unknown": true }))
+        .collect();
     site.post("/v1/instances/batch", json!({ "instances": entries })).await.expect(200);
     let first = browser.page("/instances?machine=idle").await;
     assert_eq!(first.matches("data-instance=").count(), 50);

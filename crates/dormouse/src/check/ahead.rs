@@ -65,6 +65,7 @@ pub(crate) fn context(
         now: Timestamp::UNIX_EPOCH,
         cancel: CancellationToken::new(),
         own: Arc::new(Own::nowhere()),
+        progress: Default::default(),
     }
 }
 
@@ -110,7 +111,7 @@ pub(crate) fn by_graph(graph: &Graph, step: &str) -> Vec<Foreseen> {
             }),
             _ if to == DONE => Transition::Done { output: Json::null() },
             _ if to == FAILED => Transition::Fail { error: "as declared".to_owned() },
-            _ => Transition::Next { at: at(to) },
+            _ => Transition::Next { at: at(to), ahead: true },
         };
         let what = match on.label() {
             Some(label) if matches!(on, On::Case(_)) => format!("goes on to {to} ({label})"),
@@ -128,7 +129,7 @@ pub(crate) fn by_graph(graph: &Graph, step: &str) -> Vec<Foreseen> {
 /// An outcome in a few words.
 pub(crate) fn told(transition: &Transition) -> String {
     match transition {
-        Transition::Next { at } => format!("goes on to {}", at.step),
+        Transition::Next { at, .. } => format!("goes on to {}", at.step),
         Transition::Replay { .. } => "runs again".to_owned(),
         Transition::Sleep { at, .. } => format!("sleeps, then goes on to {}", at.step),
         Transition::Await { names, timeout, .. } => {

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use super::Client;
 use crate::gate::{Gates, Unfit};
 use crate::json::decode_text;
+use crate::limits::nearest;
 use crate::store::{Declarations, Declared};
-use crate::{Answering, Declaration, Interaction, Json, NewInstance, NewSignal, Result};
+use crate::{Answering, Declaration, Error, Interaction, Json, NewInstance, NewSignal, Result};
 
 /// How old what is known may be where asking each time would cost too much.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
@@ -132,6 +133,35 @@ impl Client {
             Some(gates) => gates.check_signal(machine, signal),
             None => Ok(()),
         }
+    }
+
+    /// Refuses instances of machines that nobody declares, unless that is asked for.
+    pub(super) async fn check_known(&self, batch: &[NewInstance]) -> Result<()> {
+        for NewInstance { machine, .. } in batch.iter().filter(|new| !new.even_if_unknown) {
+            let is_here = self.registry.machines().any(|code| code.name() == machine);
+            if is_here || self.is_declared(machine, KNOWN_FOR).await? {
+                continue;
+            }
+            // It may have been declared a moment ago.
+            if !self.is_declared(machine, Duration::ZERO).await? {
+                let nearest = self.nearest(machine).await?;
+                return Err(Error::UnknownMachine { machine: machine.clone(), nearest });
+            }
+        }
+        Ok(())
+    }
+
+    async fn is_declared(&self, machine: &str, age_max: Duration) -> Result<bool> {
+        let elsewhere = self.elsewhere(age_max).await?;
+        Ok(elsewhere.iter().any(|foreign| foreign.declared.name == machine))
+    }
+
+    /// The known name that a misspelt one may have meant.
+    async fn nearest(&self, machine: &str) -> Result<Option<String>> {
+        let elsewhere = self.elsewhere(KNOWN_FOR).await?;
+        let here = self.registry.machines().map(|code| code.name().to_owned());
+        let known = here.chain(elsewhere.iter().map(|foreign| foreign.declared.name.clone()));
+        Ok(nearest(machine, known))
     }
 
     /// Refuses instances that bring a signal their own machine refuses.

@@ -283,7 +283,8 @@ impl<'a> IntoFuture for TagCall<'a> {
 
 /// An instance as it was after an event: parked on what it waited for, or woken by the signal it received.
 fn as_after(machine: String, event: Event) -> Result<NewInstance> {
-    let new = NewInstance::named(machine, event.version, At { step: event.step.into(), state: event.state });
+    let at = At { step: event.step.into(), state: event.state };
+    let new = NewInstance::named(machine, event.version, at).even_if_unknown();
     let (kind, data) = (event.kind, event.data.unwrap_or_else(Json::null));
     Ok(match kind {
         EventKind::SignalWaiting => {

@@ -75,6 +75,7 @@ impl Client {
     ) -> Result<Vec<NewInstance>> {
         let mut batch: Vec<_> = new.into_iter().collect();
         batch.iter_mut().try_for_each(|new| self.admit(new))?;
+        self.check_known(&batch).await?;
         self.check_signals(&batch).await?;
         Ok(batch)
     }

@@ -1,4 +1,4 @@
-//! Looking at instances, and waiting for their end.
+//! Looking at instances, and waiting for them.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use super::Client;
 use crate::explain::explain;
-use crate::store::{Filter, Page, Stats};
+use crate::store::{Filter, Page, Progress, Reports, Stats};
 use crate::{Error, Event, InboxSignal, Instance, Job, Json, Machine, Result, Status, Target};
 
-/// How often a waiter looks by itself: an end in another process pokes nobody here.
+/// How often a waiter looks by itself: what another process does may poke nobody here.
 const WAIT_POLL: Duration = Duration::from_millis(250);
 
 impl Client {
@@ -26,7 +26,21 @@ impl Client {
 
     /// Waits for an instance's end, whatever it is.
     pub async fn wait_end(&self, target: impl Into<Target>, within: Duration) -> Result<Instance> {
-        let target = target.into();
+        self.wait_until(target.into(), within, Status::is_terminal).await
+    }
+
+    /// Waits until an instance has settled: it is parked, on a signal, children, a unit or the clock, or has ended.
+    /// After a start or a signal, that is when all that could follow from it at once has happened.
+    pub async fn wait_settled(&self, target: impl Into<Target>, within: Duration) -> Result<Instance> {
+        self.wait_until(target.into(), within, Status::is_settled).await
+    }
+
+    async fn wait_until(
+        &self,
+        target: Target,
+        within: Duration,
+        is_reached: fn(Status) -> bool,
+    ) -> Result<Instance> {
         let deadline = Instant::now() + within;
         let id = match target {
             Target::Id(id) => id,
@@ -36,10 +50,10 @@ impl Client {
         loop {
             let told = waiter.notify.notified();
             tokio::pin!(told);
-            // From here on an end is heard of, so looking now misses nothing.
+            // From here on a commit is heard of, so looking now misses nothing.
             told.as_mut().enable();
             let instance = self.get(id).await?.ok_or(Error::NotFound(Target::Id(id)))?;
-            if instance.status.is_terminal() {
+            if is_reached(instance.status) {
                 return Ok(instance);
             }
             let now = Instant::now();
@@ -108,6 +122,13 @@ impl Client {
         let target = target.into();
         let instance = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
         self.store.history(instance.id, 0, usize::MAX >> 1).await
+    }
+
+    /// What the running step of an instance reported last; `None` if it does not run, or has reported nothing.
+    pub async fn progress(&self, target: impl Into<Target>) -> Result<Option<Progress>> {
+        let target = target.into();
+        let instance = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
+        Ok(self.store.reports(Reports::Of(instance.id), 1).await?.pop())
     }
 
     /// Why an instance is not moving, in one plain sentence.

@@ -136,7 +136,8 @@ async fn is_healthy(shared: &Shared) -> bool {
 
 async fn write_once(shared: &Shared, commits: Arc<[Commit]>) -> Result<Vec<Receipt>> {
     metrics::histogram!("dormouse_commit_group").record(commits.len() as f64);
-    let Written { value: receipts, effects } = shared.store.commit(shared.worker, commits).await?;
+    let Written { value: receipts, effects } = shared.store.commit(shared.worker, commits.clone()).await?;
     effects::apply(shared, &receipts, &effects);
+    shared.store.hub().moved(commits.iter().map(|commit| commit.id));
     Ok(receipts)
 }

@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::{Shared, effects, lease};
-use crate::context::Own;
+use crate::context::{Own, Progress};
 use crate::store::{Claimed, Commit, Hold, Receipt, Rider, Tried, Written};
-use crate::{At, Context, DynMachine, Error, Fault, Spawn, StepError, Transition};
+use crate::{At, Context, DynMachine, Error, Fault, Run, Spawn, StepError, Transition};
 
 /// Runs a claimed row until its claim is over.
 pub(super) async fn run(shared: &Shared, row: Claimed) {
@@ -27,8 +27,9 @@ pub(super) async fn run(shared: &Shared, row: Claimed) {
     let mut cx = context(shared, row, cancel);
     let commit = |cx: &Context, version, transition, hold| {
         let received = cx.received_ids();
-        Commit { id: cx.id, seq: cx.seq, version, received, transition, hold, keeps_history }
+        Commit { id: cx.id, seq: cx.seq, version, received, transition, hold, keeps_history, run: None }
     };
+    let mut handed_out = Instant::now();
     let mut at = match lifted {
         Ok(at) => at,
         Err(error) => {
@@ -44,10 +45,16 @@ pub(super) async fn run(shared: &Shared, row: Claimed) {
             "step", machine = machine.name(), version = machine.version(), step = %at.step, id = %cx.id,
             seq = cx.seq, attempt = cx.attempt
         );
+        let started = Instant::now();
         let transition = outcome(shared, &*machine, &at, &cx).instrument(span).await;
-        let hold =
-            if budget.allows_another() && !shared.stop.is_cancelled() { Hold::Keep } else { Hold::Release };
-        let mut outcome = commit(&cx, machine.version(), transition, hold);
+        let run = run_of(&cx, started.duration_since(handed_out), started.elapsed());
+        let may_hold = !matches!(transition, Transition::Next { ahead: false, .. });
+        let hold = if may_hold && budget.allows_another() && !shared.stop.is_cancelled() {
+            Hold::Keep
+        } else {
+            Hold::Release
+        };
+        let mut outcome = Commit { run: Some(run), ..commit(&cx, machine.version(), transition, hold) };
         let rider = cx.own.take();
         let with_rider = match rider {
             Some(rider) => commit_with(shared, &*machine, &at, &cx, &mut outcome, rider).await,
@@ -64,10 +71,17 @@ pub(super) async fn run(shared: &Shared, row: Claimed) {
                 at = next;
                 registered.go_on(seq);
                 cx.go_on(seq, inbox, now);
+                handed_out = Instant::now();
             }
             _ => return,
         }
     }
+}
+
+/// What is recorded of a run that started this long after the store handed its row out.
+fn run_of(cx: &Context, waited: Duration, took: Duration) -> Run {
+    let started_at = cx.now.checked_add(waited).unwrap_or(cx.now);
+    Run { started_at, took_us: took.as_micros() as u64, progress: cx.progress.take() }
 }
 
 /// How an outcome and its step's own writes fared together.
@@ -151,6 +165,7 @@ fn context(shared: &Shared, row: Claimed, cancel: CancellationToken) -> Context 
         now: row.now,
         cancel,
         own: Arc::new(Own::new(shared.store.clone())),
+        progress: Progress::to(shared.reported.clone()),
     }
 }
 

@@ -157,7 +157,7 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
         let (run, state) = self.run(ahead.at).ok()?;
         let transition = run.failed(why.clone(), &state).ok()?;
         let what = match &transition {
-            Transition::Next { at } => format!("{why}, goes on to {}", at.step),
+            Transition::Next { at, .. } => format!("{why}, goes on to {}", at.step),
             _ => why,
         };
         Some(Foreseen::new(what, transition, ahead.is_known))

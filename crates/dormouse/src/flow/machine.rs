@@ -273,7 +273,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
 
     pub(super) fn next(self, to: To, state: S) -> Result<Transition, BoxError> {
         match self.at(to, &state)? {
-            Some(at) => Ok(Transition::Next { at }),
+            Some(at) => Ok(Transition::Next { at, ahead: true }),
             None => Ok(Transition::Done { output: Json::encode("output", &state)? }),
         }
     }

@@ -16,6 +16,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
         match self.to_undo() {
             Some(step) => Ok(Transition::Next {
                 at: At { step: step.into(), state: trail::write(state, &self.trail)? },
+                ahead: true,
             }),
             None => Ok(self.fail()),
         }
@@ -26,7 +27,10 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
         self.trail.undo.pop();
         let failed = self.trail.failed.as_ref().expect("something failed");
         let step = self.to_undo().unwrap_or_else(|| format!("{}{UNDONE}", failed.saga));
-        Ok(Transition::Next { at: At { step: step.into(), state: trail::write(state, &self.trail)? } })
+        Ok(Transition::Next {
+            at: At { step: step.into(), state: trail::write(state, &self.trail)? },
+            ahead: true,
+        })
     }
 
     /// Goes on although this act could not be undone: it does not hold back the others.

@@ -22,6 +22,7 @@ mod marks;
 mod operate;
 mod pokes;
 mod pool;
+mod progress;
 mod query;
 mod rider;
 mod schema;
@@ -53,8 +54,8 @@ use crate::poke::Hub;
 use crate::store::{
     About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, CancelRequest, Changes,
     Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease,
-    NewApiKey, NewAudit, NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store,
-    TagChange, Tried, Written,
+    NewApiKey, NewAudit, NewProgress, NewWorker, Page, Progress, Receipt, Repeatable, Reply, Reports, Rider,
+    Situation, Stats, Store, TagChange, Tried, Written,
 };
 use crate::{
     At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
@@ -208,6 +209,14 @@ impl Store for PostgresStore {
 
     fn deregister(&self, worker: WorkerId) -> Reply<'_, ()> {
         Box::pin(lease::deregister(&self.db, worker))
+    }
+
+    fn report(&self, worker: WorkerId, batch: Vec<NewProgress>) -> Reply<'_, Written<()>> {
+        Box::pin(async move { progress::report(&self.db, worker, &batch).await })
+    }
+
+    fn reports(&self, which: Reports, rows_max: usize) -> Reply<'_, Vec<Progress>> {
+        Box::pin(progress::reports(&self.db, which, rows_max))
     }
 
     fn release(

@@ -19,6 +19,7 @@ mod insert;
 mod lease;
 mod open;
 mod operate;
+mod progress;
 mod query;
 mod raw;
 mod readers;
@@ -45,8 +46,8 @@ use crate::poke::Hub;
 use crate::store::{
     About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, CancelRequest, Changes,
     Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease,
-    NewApiKey, NewAudit, NewWorker, Page, Receipt, Repeatable, Reply, Rider, Situation, Stats, Store,
-    TagChange, Tried, Written,
+    NewApiKey, NewAudit, NewProgress, NewWorker, Page, Progress, Receipt, Repeatable, Reply, Reports, Rider,
+    Situation, Stats, Store, TagChange, Tried, Written,
 };
 use crate::{
     At, Clock, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
@@ -189,6 +190,14 @@ impl Store for SqliteStore {
 
     fn deregister(&self, worker: WorkerId) -> Reply<'_, ()> {
         quiet(self.write(move |tx| lease::deregister(tx, worker)))
+    }
+
+    fn report(&self, worker: WorkerId, batch: Vec<NewProgress>) -> Reply<'_, Written<()>> {
+        self.sweep(move |tx| progress::report(tx, worker, &batch))
+    }
+
+    fn reports(&self, which: Reports, rows_max: usize) -> Reply<'_, Vec<Progress>> {
+        self.read(move |conn| progress::reports(conn, which, rows_max))
     }
 
     fn release(

@@ -30,8 +30,8 @@ async fn a_parent_sees_how_far_each_child_got(kit: Kit) {
     let claimed = kit.claim_from(worker, "default", &[("c", 1)], 3).await;
     kit.advance(Duration::from_millis(1));
     let middle = || at_with("middle", json!({ "n": 1.50, "who": "é" }));
-    kit.commit(worker, commit(&claimed[0], Transition::Next { at: middle() })).await;
-    kit.commit(worker, commit(&claimed[1], Transition::Next { at: middle() })).await;
+    kit.commit(worker, commit(&claimed[0], Transition::Next { at: middle(), ahead: true })).await;
+    kit.commit(worker, commit(&claimed[1], Transition::Next { at: middle(), ahead: true })).await;
     kit.commit(worker, commit(&claimed[2], wait_for(&["go"], "end"))).await;
     // The fourth has never run, so it comes first.
     let claimed = kit.claim_from(worker, "default", &[("c", 1)], 3).await;
@@ -146,7 +146,7 @@ async fn a_step_knows_its_parent_and_its_place(kit: Kit) {
     let child = Script::named("c", |at, cx| {
         let told = || json!([cx.parent(), cx.index()]);
         Ok(match at.step.as_ref() {
-            "start" => Transition::Next { at: at_with("end", told()) },
+            "start" => Transition::Next { at: at_with("end", told()), ahead: true },
             _ => {
                 let before: Value = at.state.decode("state").expect("it is JSON");
                 assert_eq!(before, told());

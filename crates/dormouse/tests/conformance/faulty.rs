@@ -11,9 +11,9 @@ use std::time::Duration;
 use dormouse::store::{
     About, Admission, Answer, ApiKey, Assigned, Audit, AuditFilter, Backlog, Brake, Cancel, CancelRequest,
     Changes, Claim, Claimed, Collect, Collected, Commit, Completed, Completion, Declarations, Delivery, Due,
-    Effects, Filter, InteractionCount, InteractionFilter, Lease, Namespaces, NewApiKey, NewAudit, NewWorker,
-    Outbox, Page, Receipt, Repeatable, Reply, Rider, SendReport, Situation, Stats, Store, TagChange, Tried,
-    UnitStore, Which, Written,
+    Effects, Filter, InteractionCount, InteractionFilter, Lease, Namespaces, NewApiKey, NewAudit,
+    NewProgress, NewWorker, Outbox, Page, Progress, Receipt, Repeatable, Reply, Reports, Rider, SendReport,
+    Situation, Stats, Store, TagChange, Tried, UnitStore, Which, Written,
 };
 use dormouse::{
     At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, Interaction,
@@ -139,6 +139,8 @@ impl Store for Faulty {
         declared(known: Option<String>) -> Option<Declarations>;
         heartbeat(worker: WorkerId, lease: Duration) -> Lease;
         deregister(worker: WorkerId) -> ();
+        report(worker: WorkerId, batch: Vec<NewProgress>) -> Written<()>;
+        reports(which: Reports, rows_max: usize) -> Vec<Progress>;
         release(worker: WorkerId, claims: Vec<(InstanceId, u64)>, tried: Tried) -> Written<usize>;
         reap(rows_max: usize) -> Written<usize>;
         collect(collect: Collect) -> Collected;

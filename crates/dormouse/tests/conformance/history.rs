@@ -47,7 +47,7 @@ async fn every_transition_appends_one_event_with_the_state_after_it(kit: Kit) {
         assert_eq!(claimed.id, id);
         kit.commit(worker, commit(&claimed, transition)).await;
     };
-    step(Transition::Next { at: numbered("b", 1) }).await;
+    step(Transition::Next { at: numbered("b", 1), ahead: true }).await;
     step(Transition::Replay { at: numbered("b", 2), delay: second, error: None }).await;
     kit.advance(second);
     kit.due().await;
@@ -118,7 +118,11 @@ async fn run_ahead_steps_are_events_like_any_other(kit: Kit) {
     let engine = kit
         .run(|at, _| {
             let n: u32 = at.state.decode("number").expect("a number");
-            Ok(if n == 5 { done() } else { Transition::Next { at: at_with("start", json!(n + 1)) } })
+            Ok(if n == 5 {
+                done()
+            } else {
+                Transition::Next { at: at_with("start", json!(n + 1)), ahead: true }
+            })
         })
         .await;
     let id = engine.client().start_many([m_at(at_with("start", json!(0)))]).await.expect("a start")[0].id();
@@ -448,7 +452,7 @@ async fn steps(kit: &Kit, worker: WorkerId, count: u32) -> InstanceId {
     let id = kit.insert(m_at(numbered("step", 0))).await;
     for n in 1..=count {
         let claimed = kit.claim_one(worker).await;
-        kit.commit(worker, commit(&claimed, Transition::Next { at: numbered("step", n) })).await;
+        kit.commit(worker, commit(&claimed, Transition::Next { at: numbered("step", n), ahead: true })).await;
     }
     id
 }

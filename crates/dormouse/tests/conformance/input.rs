@@ -107,7 +107,7 @@ async fn an_outcome_with_nul_goes_to_the_error_handler(kit: Kit) {
             let to = dormouse::At { step: "next".into(), state: nul() };
             let child = || m_at(dormouse::At { step: "done".into(), state: nul() });
             Ok(match at.step.as_ref() {
-                "next" => Transition::Next { at: to },
+                "next" => Transition::Next { at: to, ahead: true },
                 "done" => Transition::Done { output: nul() },
                 "spawn" => Transition::Spawn(spawn(vec![child()], "never")),
                 _ => Transition::Spawn(spawn(vec![m().signal(NewSignal::new("s", nul()))], "never")),

@@ -305,7 +305,7 @@ pub fn signal(name: &str) -> NewSignal {
 // Outcomes, in one line each.
 
 pub fn next(step: &'static str) -> Transition {
-    Transition::Next { at: at(step) }
+    Transition::Next { at: at(step), ahead: true }
 }
 
 pub fn done() -> Transition {
@@ -356,6 +356,7 @@ pub fn commit(claimed: &Claimed, transition: Transition) -> Commit {
         transition,
         hold: Hold::Release,
         keeps_history: true,
+        run: None,
     }
 }
 

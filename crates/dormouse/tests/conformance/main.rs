@@ -64,6 +64,7 @@ mod metrics;
 mod operate;
 mod operators;
 mod order;
+mod runs;
 mod signals;
 mod steps;
 mod tags;

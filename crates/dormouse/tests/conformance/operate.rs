@@ -422,7 +422,7 @@ async fn every_event_can_be_forked_from_with_the_state_after_it(kit: Kit) {
     kit.advance(Duration::from_secs(1));
     kit.due().await;
     let claimed = kit.claim_one(worker).await;
-    kit.commit(worker, commit(&claimed, Transition::Next { at: numbered("d", 3) })).await;
+    kit.commit(worker, commit(&claimed, Transition::Next { at: numbered("d", 3), ahead: true })).await;
     let claimed = kit.claim_one(worker).await;
     kit.commit(worker, commit(&claimed, fail("boom"))).await;
 

@@ -99,8 +99,8 @@ async fn an_outcome_that_cannot_be_stored_goes_to_the_handler(kit: Kit) {
         wait_for(&[], "x"),
         wait_for(&[&long], "x"),
         wait_for(&["bell\u{7}"], "x"),
-        dormouse::Transition::Next { at: at("") },
-        dormouse::Transition::Next { at: at_with("big", serde_json::json!("x".repeat(2000))) },
+        dormouse::Transition::Next { at: at(""), ahead: true },
+        dormouse::Transition::Next { at: at_with("big", serde_json::json!("x".repeat(2000))), ahead: true },
         dormouse::Transition::Done { output: Json::from(serde_json::json!("x".repeat(2000))) },
         replay("elsewhere", Duration::ZERO),
         dormouse::Transition::Spawn(spawn(vec![m().key("")], "x")),
@@ -316,7 +316,10 @@ async fn the_context_tells_who_and_when(kit: Kit) {
 async fn a_failed_step_keeps_its_state_as_last_committed(kit: Kit) {
     let machine = Slow::new(|at, _| async move {
         if at.step == "start" {
-            return Ok(dormouse::Transition::Next { at: at_with("second", serde_json::json!({ "n": 1 })) });
+            return Ok(dormouse::Transition::Next {
+                at: at_with("second", serde_json::json!({ "n": 1 })),
+                ahead: true,
+            });
         }
         Err(Fault::Failed("no".into()))
     });

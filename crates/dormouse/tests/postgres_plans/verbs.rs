@@ -86,7 +86,7 @@ pub fn done() -> Transition {
 }
 
 pub fn next() -> Transition {
-    Transition::Next { at: at("next") }
+    Transition::Next { at: at("next"), ahead: true }
 }
 
 pub fn wait_for(name: &str) -> Transition {
@@ -121,11 +121,12 @@ pub fn commit(row: &Claimed, transition: Transition) -> Commit {
         transition,
         hold: Hold::Release,
         keeps_history: true,
+        run: None,
     }
 }
 
 /// A commit of a row that runs on.
 pub fn ahead(id: InstanceId, seq: u64) -> Commit {
     let (received, transition) = (Vec::new(), next());
-    Commit { id, seq, version: 1, received, transition, hold: Hold::Keep, keeps_history: true }
+    Commit { id, seq, version: 1, received, transition, hold: Hold::Keep, keeps_history: true, run: None }
 }

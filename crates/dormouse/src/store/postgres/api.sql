@@ -66,7 +66,8 @@ $$;
 create or replace function dormouse.start(
     machine text, state json default 'null', key text default null, step text default null,
     version integer default null, queue text default null, priority integer default 0, lane text default null,
-    start_at timestamptz default null, namespace text default 'default', tags text[] default null
+    start_at timestamptz default null, namespace text default 'default', tags text[] default null,
+    even_if_unknown boolean default false
 ) returns bigint language plpgsql security definer set search_path = dormouse, pg_temp as $$
 declare
     v_declared dormouse.machines;
@@ -83,7 +84,16 @@ begin
         raise exception using errcode = 'undefined_object',
             message = format('no worker has registered a machine %L%s', start.machine,
                 coalesce(' of version ' || start.version, '')),
-            hint = 'Start a worker that runs it first, or give both step and version.';
+            hint = 'Start a worker that runs it first, or give step and version, and even_if_unknown => true.';
+    elsif v_declared.name is null and not start.even_if_unknown
+        and not exists (select from dormouse.machines m where m.name = start.machine) then
+        raise exception using errcode = 'undefined_object',
+            message = format('no worker has declared a machine %L', start.machine),
+            hint = format('Declared are: %s. To start it all the same: even_if_unknown => true.', coalesce((
+                select string_agg(distinct known.name, ', ') from (
+                    select m.name from dormouse.machines m order by m.name limit 20
+                ) known
+            ), 'none'));
     elsif start.step is not null and v_declared.name is not null and v_declared.steps <> '{}'
         and start.step <> all (v_declared.steps) then
         raise exception using errcode = 'invalid_parameter_value',

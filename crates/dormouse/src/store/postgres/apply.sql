@@ -1,3 +1,11 @@
+-- A run as its event tells it; none if no start is given.
+create or replace function dormouse.run_of(p_started_us bigint, p_took_us bigint, p_progress text) returns dormouse.run
+language sql immutable as $$
+    select case when p_started_us is not null then
+        row('epoch'::timestamptz + p_started_us * interval '1 microsecond', p_took_us, p_progress::json)::dormouse.run
+    end
+$$;
+
 -- Applies changes to rows that the caller has locked, and keeps what must hold between rows: a key has one
 -- holder, a lane has one holder, a barrier counts each end once, every transition is an event, and counts are kept.
 create or replace function dormouse.apply(p_changes dormouse.change[], p_now timestamptz)
@@ -70,17 +78,20 @@ begin
             returning i.id, i.seq, i.status, i.version, i.step, i.queue, i.wake_at, i.blocked, i.paused,
                 d.ends or d.rivalry is not null as ended, d.rivalry, d.joined, d.parent, d.parent_round,
                 d.namespace, d.machine, d.lane, d.was_open, d.keeps_history, d.kind, d.data, d.then_kind,
-                d.then_data, d.state, d.events, d.old_version, d.old_step, d.old_status
+                d.then_data, d.state, d.run, d.events, d.old_version, d.old_step, d.old_status
         ), recorded as (
-            insert into dormouse.history (instance, seq, kind, version, step, at, data, state, id)
+            insert into dormouse.history (
+                instance, seq, kind, version, step, at, data, state, id, started_at, took_us, progress
+            )
             select s.id, event.seq, event.kind, s.version, s.step, p_now, event.data, event.state,
-                v_place + nextval('dormouse.event_ids')
+                v_place + nextval('dormouse.event_ids'), (event.run).started_at, (event.run).took_us,
+                (event.run).progress
             from saved s cross join lateral (values
-                (s.seq - s.events + 1, s.kind, s.data, s.state),
-                (s.seq - s.events + 2, s.then_kind, s.then_data, null),
+                (s.seq - s.events + 1, s.kind, s.data, s.state, s.run),
+                (s.seq - s.events + 2, s.then_kind, s.then_data, null, null),
                 (s.seq, case when s.rivalry is not null then 'failed' end,
-                    json_build_object('error', s.rivalry), null)
-            ) event (seq, kind, data, state)
+                    json_build_object('error', s.rivalry), null, null)
+            ) event (seq, kind, data, state, run)
             where s.keeps_history and event.kind is not null
         ), counted as (
             insert into dormouse.counts (namespace, queue, machine, version, step, status, count)
@@ -141,12 +152,12 @@ begin
     select array_agg(case
         when p.cancels_rest then row(
             p.id, p.status, p.version, p.step, null, p.attempt, p.runnable_at, null, p_now, p.wake, p.awaits, p.inbox,
-            0, p.round, p.paused, p.last_error, null, null, null, null, null
+            0, p.round, p.paused, p.last_error, null, null, null, null, null, null
         )::dormouse.change
         else row(
             p.id, 'runnable', p.version, p.step, null, p.attempt, p_now, null, null, 'children', p.awaits, p.inbox,
             0, p.round, p.paused, p.last_error, null,
-            'children.joined', json_build_object('round', p.round), null, null
+            'children.joined', json_build_object('round', p.round), null, null, null
         )::dormouse.change
     end)
     into v_changes from parents p where p.to_come <= 0 or p.spare < p.undone;

@@ -32,6 +32,7 @@ begin
         delete from dormouse.tags t
         where t.namespace = v_tagged.namespace and t.tag = any (v_tagged.tags) and t.instance = v_tagged.id;
     end loop;
+    delete from dormouse.progress where instance = any (v_ids);
     delete from dormouse.history where instance = any (v_ids);
     delete from dormouse.signals where instance = any (v_ids);
     with gone as (

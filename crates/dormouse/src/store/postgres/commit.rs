@@ -17,10 +17,10 @@ use crate::clock::micros;
 use crate::instance::sorted;
 use crate::limits::storable;
 use crate::store::{Commit, Effects, Hold, Receipt, Written};
-use crate::{Children, InstanceId, Quorum, Result, Transition, WorkerId};
+use crate::{Children, InstanceId, Json, Quorum, Result, Run, Transition, WorkerId};
 
-const NEXT: &str = "select v.held, v.at from dormouse.commit_next($1, $2, $3, $4, $5, $6) v";
-const DONE: &str = "select v.done, v.at from dormouse.commit_done($1, $2, $3, $4) v";
+const NEXT: &str = "select v.held, v.at from dormouse.commit_next($1, $2, $3, $4, $5, $6, $7, $8, $9) v";
+const DONE: &str = "select v.done, v.at from dormouse.commit_done($1, $2, $3, $4, $5, $6, $7) v";
 const COMMIT: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at, (v.effects).* \
     from dormouse.commit($1, $2::json, $3) v";
 const ASK: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at from dormouse.ask($1, $2::json) v";
@@ -210,7 +210,7 @@ pub(super) async fn ask(db: &Db, worker: WorkerId, commit: &Commit) -> Result<Op
 
 fn next<'q>(worker: WorkerId, commits: &'q [Commit], ahead: &[usize]) -> Statement<'q> {
     let of = |index: &usize| match &commits[*index].transition {
-        Transition::Next { at } => (&commits[*index], at),
+        Transition::Next { at, .. } => (&commits[*index], at),
         other => panic!("{other:?} does not run ahead"),
     };
     let columns = |read: fn(&Commit) -> i64| ahead.iter().map(|i| read(of(i).0)).collect::<Vec<_>>();
@@ -221,6 +221,18 @@ fn next<'q>(worker: WorkerId, commits: &'q [Commit], ahead: &[usize]) -> Stateme
         .bind(ahead.iter().map(|i| of(i).0.version as i32).collect::<Vec<_>>())
         .bind(ahead.iter().map(|i| &*of(i).1.step).collect::<Vec<&str>>())
         .bind(ahead.iter().map(|i| of(i).1.state.as_str()).collect::<Vec<&str>>())
+        .bind(runs(commits, ahead, |run| Some(run.started_at.as_microsecond())))
+        .bind(runs(commits, ahead, |run| Some(run.took_us as i64)))
+        .bind(runs(commits, ahead, progress))
+}
+
+/// A column of the runs that gave these outcomes.
+fn runs<'q, T>(commits: &'q [Commit], of: &[usize], read: impl Fn(&'q Run) -> Option<T>) -> Vec<Option<T>> {
+    of.iter().map(|index| commits[*index].run.as_ref().and_then(&read)).collect()
+}
+
+fn progress(run: &Run) -> Option<&str> {
+    run.progress.as_ref().map(Json::as_str)
 }
 
 fn done<'q>(worker: WorkerId, commits: &'q [Commit], ends: &[usize]) -> Statement<'q> {
@@ -233,6 +245,9 @@ fn done<'q>(worker: WorkerId, commits: &'q [Commit], ends: &[usize]) -> Statemen
         .bind(ends.iter().map(|i| commits[*i].id.0).collect::<Vec<_>>())
         .bind(ends.iter().map(|i| commits[*i].seq as i64).collect::<Vec<_>>())
         .bind(ends.iter().map(of).collect::<Vec<&str>>())
+        .bind(runs(commits, ends, |run| Some(run.started_at.as_microsecond())))
+        .bind(runs(commits, ends, |run| Some(run.took_us as i64)))
+        .bind(runs(commits, ends, progress))
 }
 
 /// Ids in an answer.
@@ -304,6 +319,9 @@ pub(super) struct Outcome<'a> {
     cascade: Option<bool>,
     again: bool,
     unit: Option<Unit<'a>>,
+    started_us: Option<i64>,
+    took_us: Option<u64>,
+    progress: Option<&'a str>,
 }
 
 impl<'a> Outcome<'a> {
@@ -320,6 +338,9 @@ impl<'a> Outcome<'a> {
             hold: commit.hold == Hold::Keep,
             received: if received.is_empty() { None } else { Some(received) },
             again,
+            started_us: commit.run.as_ref().map(|run| run.started_at.as_microsecond()),
+            took_us: commit.run.as_ref().map(|run| run.took_us),
+            progress: commit.run.as_ref().and_then(progress),
             ..Self::default()
         };
         let mut moment = |given| (outcome.at_us, outcome.in_us) = when(given);

@@ -172,7 +172,8 @@ begin
             end,
             case when t.seen is not null then 'signal.received' when t.asked = 0 then 'unit.completed' end,
             case when t.asked = 0 then json_build_object('unit', t.unit_id, 'completed', 0, 'failed', 0)
-                else t.seen_data end
+                else t.seen_data end,
+            dormouse.run_of(t.started_us, t.took_us, t.progress)
         )::dormouse.change)
     into v_changes from told t;
     if v_changes is not null then

@@ -169,7 +169,7 @@ begin
     select array_agg(row(
             c.id, 'runnable', c.version, c.step, null, c.attempt, v_now, null, null, 'signal', c.awaits,
             c.inbox + c.arrivals, c.barrier, c.round, c.paused, c.last_error, null,
-            'signal.received', dormouse.signal_data(c.signal, c.name, c.payload, c.dedup_key), null, null
+            'signal.received', dormouse.signal_data(c.signal, c.name, c.payload, c.dedup_key), null, null, null
         )::dormouse.change), array_agg(c.ord)
     into v_changes, v_woken
     from counted c where c.matches and c.place = 1;

@@ -55,7 +55,7 @@ begin
                 end,
                 case when i.status = 'awaiting_children' and i.barrier = 0 then
                     json_build_object('round', i.round)
-                end, null, null
+                end, null, null, null
             )::dormouse.change) filter (where i.status <> 'awaiting_completion'), count(*),
             array_agg(i.id order by i.id) filter (where i.status = 'awaiting_completion')
         into v_changes, woken, v_units

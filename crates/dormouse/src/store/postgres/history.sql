@@ -1,5 +1,6 @@
 -- Events in order, each with the state after it, by the primary key.
-select h.seq, h.kind, h.version, h.step, h.data::text as data, h.at, coalesce(h.state, (
+select h.seq, h.kind, h.version, h.step, h.data::text as data, h.at, h.started_at, h.took_us,
+    h.progress::text as progress, coalesce(h.state, (
     select e.state from dormouse.history e
     where e.instance = h.instance and e.seq < h.seq and e.state is not null
     order by e.seq desc limit 1

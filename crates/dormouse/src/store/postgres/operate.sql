@@ -34,7 +34,7 @@ begin
                 else dormouse.cancelled_data(i.cancel_reason, i.cancelled_with) end,
             case when i.status = 'awaiting_completion' then 'cancelled' end,
             case when i.status = 'awaiting_completion'
-                then dormouse.cancelled_data(i.cancel_reason, i.cancelled_with) end
+                then dormouse.cancelled_data(i.cancel_reason, i.cancelled_with) end, null
         )::dormouse.change) filter (where (i.id = p_id or i.status <> 'executing') and i.id <> all (v_undoing)),
         array_agg(i.id) filter (where i.id <> p_id and i.status = 'executing' and i.id <> all (v_undoing)),
         array_agg(i.id) filter (where i.status = 'awaiting_completion')
@@ -92,7 +92,7 @@ begin
             i.barrier, i.round, i.paused, i.last_error, null,
             case when i.status = 'awaiting_completion' then 'unit.cancelled' else 'signal.received' end,
             case when i.status = 'awaiting_completion' then dormouse.closing_data(i.id, i.round)
-                else dormouse.signal_data(a.id, '$cancel', a.payload, '$cancel') end, null, null
+                else dormouse.signal_data(a.id, '$cancel', a.payload, '$cancel') end, null, null, null
         )::dormouse.change) filter (where i.status in ('awaiting_completion', 'awaiting_signal', 'scheduled')
             or (i.status = 'awaiting_children' and not exists (
                 select from dormouse.instances c
@@ -186,7 +186,7 @@ begin
     select array_agg(row(
             i.id, 'failed', i.version, i.step, null, i.attempt, i.runnable_at, null, null, i.wake, i.awaits,
             i.inbox, i.barrier, i.round, i.paused, v_error, null, 'failed',
-            json_build_object('error', v_error), null, null
+            json_build_object('error', v_error), null, null, null
         )::dormouse.change)
     into v_changes from dormouse.instances i where i.id = p_id and i.status = 'runnable';
     if v_changes is not null then
@@ -230,7 +230,7 @@ begin
         v_was_parked := i.wake is null;
         v_change := row(
             i.id, 'runnable', i.version, coalesce(p_step, i.step), p_state::json, 0, v_now, null, null, i.wake,
-            i.awaits, i.inbox, i.barrier, i.round, i.paused, i.last_error, null, 'retried', null, null, null
+            i.awaits, i.inbox, i.barrier, i.round, i.paused, i.last_error, null, 'retried', null, null, null, null
         )::dormouse.change;
         if p_step is not null then
             v_change.awaits := case when not v_was_parked then i.awaits end;
@@ -281,7 +281,7 @@ begin
         answer := 'ok';
         effects := dormouse.apply(array[row(
             i.id, i.status, i.version, i.step, null, i.attempt, i.runnable_at, i.worker, i.wake_at, i.wake,
-            i.awaits, i.inbox, i.barrier, i.round, p_paused, i.last_error, null, null, null, null, null
+            i.awaits, i.inbox, i.barrier, i.round, p_paused, i.last_error, null, null, null, null, null, null
         )::dormouse.change], dormouse.now());
     end if;
 end

@@ -9,7 +9,7 @@ begin
         where pronamespace = 'dormouse'::regnamespace and proname in (
             'insert', 'deliver', 'claim', 'commit_next', 'commit_done', 'commit', 'due', 'reap', 'take_back', 'release', 'cancel_one',
             'cancel_held', 'fail_rival', 'retry', 'pause', 'tag', 'collect_ended', 'collect_events', 'admit', 'tidy',
-            'complete', 'outbox', 'sent', 'assign'
+            'complete', 'outbox', 'sent', 'assign', 'report'
         )
     loop
         execute format('alter function %s set enable_seqscan = off', verb);

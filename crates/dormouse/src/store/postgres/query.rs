@@ -9,7 +9,9 @@ use super::deliver::address;
 use super::types::{Columns, Moment};
 use crate::store::access::counted;
 use crate::store::{Count, Filter, Namespaces, Page, QueueView, Situation, Stats, WorkerView};
-use crate::{Event, EventKind, InboxSignal, Instance, InstanceId, Process, Result, Status, Target, WorkerId};
+use crate::{
+    Event, EventKind, InboxSignal, Instance, InstanceId, Process, Result, Run, Status, Target, WorkerId,
+};
 
 pub(super) async fn get(db: &Db, namespace: &str, target: &Target) -> Result<Option<Instance>> {
     let (id, key) = address(target);
@@ -93,8 +95,15 @@ fn event(row: &PgRow) -> Result<Event> {
         step: row.value("step")?,
         data: row.json_or_none("data")?,
         at: row.moment("at")?,
+        run: run(row)?,
         state: row.json("state")?,
     })
+}
+
+fn run(row: &PgRow) -> Result<Option<Run>> {
+    let Some(started_at) = row.moment_or_none("started_at")? else { return Ok(None) };
+    let took_us = row.value::<Option<i64>>("took_us")?.unwrap_or_default().unsigned_abs();
+    Ok(Some(Run { started_at, took_us, progress: row.json_or_none("progress")? }))
 }
 
 pub(super) async fn inbox(db: &Db, id: InstanceId) -> Result<Vec<InboxSignal>> {

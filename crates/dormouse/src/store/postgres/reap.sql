@@ -21,7 +21,7 @@ begin
     select array_agg(row(
             i.id, 'runnable', i.version, i.step, null, i.attempt + p_tried::integer, i.runnable_at, null, null, i.wake, i.awaits,
             i.inbox, i.barrier, i.round, i.paused, i.last_error, null,
-            case when p_tried then 'reaped' end, json_build_object('worker', w.name), null, null
+            case when p_tried then 'reaped' end, json_build_object('worker', w.name), null, null, null
         )::dormouse.change) filter (where not i.cancel_requested),
         array_agg(i.id) filter (where i.cancel_requested), count(*)
     into v_changes, v_cancelled, taken

@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0011_operators.sql"),
     include_str!("migrations/0012_family.sql"),
     include_str!("migrations/0013_tags.sql"),
+    include_str!("migrations/0014_runs.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
 const FUNCTIONS: &[&str] = &[
@@ -40,6 +41,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("commit_done.sql"),
     include_str!("commit.sql"),
     include_str!("operate.sql"),
+    include_str!("report.sql"),
     include_str!("rest.sql"),
     include_str!("due.sql"),
     include_str!("reap.sql"),

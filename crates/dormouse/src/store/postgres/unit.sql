@@ -150,7 +150,7 @@ begin
         select row(
             i.id, 'runnable', i.version, i.step, null, i.attempt, p_now, null, null,
             case when p_status = 'timed_out' then 'timeout' else 'unit' end, i.awaits, i.inbox, 0, i.round, i.paused,
-            i.last_error, null, 'unit.' || p_status, dormouse.closing_data(i.id, i.round), null, null
+            i.last_error, null, 'unit.' || p_status, dormouse.closing_data(i.id, i.round), null, null, null
         )::dormouse.change
         from dormouse.units u join dormouse.instances i on i.id = u.instance where u.id = p_unit
     ), p_now);

@@ -56,6 +56,7 @@ fn ended(tx: &mut Tx<'_>, before_us: i64, collect: &Collect) -> Result<usize> {
             tx.sql("delete from barriers where instance = ?1")?.execute([id])?;
         }
         tx.sql("delete from history where instance = ?1")?.execute([id])?;
+        tx.sql("delete from progress where instance = ?1")?.execute([id])?;
         tx.sql("delete from signals where instance = ?1")?.execute([id])?;
         tx.sql("delete from instances where id = ?1")?.execute([id])?;
     }

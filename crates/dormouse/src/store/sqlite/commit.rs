@@ -7,7 +7,7 @@ use super::barrier;
 use super::deliver::{SignalData, wake_by_signal};
 use super::insert::{Parentage, insert};
 use super::query::inbox;
-use super::row::{End, Row};
+use super::row::{End, Row, told_run};
 use super::tx::Tx;
 use super::units::park_on_unit;
 use crate::clock::micros;
@@ -31,12 +31,13 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
         super::operate::cancel_row(tx, &mut row)?;
         return Ok(Receipt::Cancelled);
     }
+    row.run.clone_from(&commit.run);
     // A version tells how to read the state, so it changes with it: an end leaves both as they were.
     if commit.transition.at().is_some() {
         row.version = commit.version;
     }
     match &commit.transition {
-        Transition::Next { at } => return next(tx, row, commit, at),
+        Transition::Next { at, .. } => return next(tx, row, commit, at),
         Transition::Replay { at, delay, error } => {
             replay(tx, &mut row, at, *delay, error.as_deref().map(storable).as_deref())?;
         }
@@ -63,7 +64,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
 /// The hot path: a `next` that keeps its claim and had nothing to consume is one guarded update.
 /// Whatever is special about the row makes it match nothing, and the long way decides.
 fn run_ahead(tx: &Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Option<Receipt>> {
-    let Transition::Next { at } = &commit.transition else { return Ok(None) };
+    let Transition::Next { at, .. } = &commit.transition else { return Ok(None) };
     if commit.hold == Hold::Release || !commit.received.is_empty() {
         return Ok(None);
     }
@@ -76,7 +77,10 @@ fn run_ahead(tx: &Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Option<Re
     if commit.keeps_history {
         let kind = EventKind::StepCompleted.as_str();
         let mut record = tx.sql(include_str!("record.sql"))?;
-        record.execute(params![commit.id.0, seq, kind, version, step, tx.now_us(), None::<&str>, state])?;
+        let (started_at, took, progress) = told_run(commit.run.as_ref());
+        let (id, now, data) = (commit.id.0, tx.now_us(), None::<&str>);
+        record
+            .execute(params![id, seq, kind, version, step, now, data, state, started_at, took, progress])?;
     }
     Ok(Some(Receipt::Held { seq, inbox: Vec::new(), now: tx.now() }))
 }

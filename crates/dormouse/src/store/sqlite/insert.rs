@@ -5,6 +5,7 @@ use rusqlite::params;
 use super::commit::Waiting;
 use super::counts::Place;
 use super::deliver::{Sent, deliver_to};
+use super::row::told_run;
 use super::tx::Tx;
 use crate::instance::sorted;
 use crate::{Children, EventKind, History, Inserted, InstanceId, KeyScope, NewInstance, Result, Status};
@@ -95,10 +96,16 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<(Parentage, 
         let (step, state) = (&*new.at.step, new.at.state.as_str());
         let mut record = tx.sql(include_str!("record.sql"))?;
         let kind = EventKind::Created.as_str();
-        record.execute(params![id.0, 1, kind, new.version, step, tx.now_us(), forked, state])?;
+        let (started_at, took, progress) = told_run(None);
+        let told =
+            params![id.0, 1, kind, new.version, step, tx.now_us(), forked, state, started_at, took, progress];
+        record.execute(told)?;
         if let Some(waiting) = &parked {
             let (kind, data) = (EventKind::SignalWaiting.as_str(), waiting.data());
-            record.execute(params![id.0, 2, kind, new.version, step, tx.now_us(), data, None::<&str>])?;
+            let (state, version) = (None::<&str>, new.version);
+            let told =
+                params![id.0, 2, kind, version, step, tx.now_us(), data, state, started_at, took, progress];
+            record.execute(told)?;
         }
     }
     match (&new.lane, wake_at) {

@@ -25,6 +25,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0011_operators.sql"),
     include_str!("migrations/0012_family.sql"),
     include_str!("migrations/0013_tags.sql"),
+    include_str!("migrations/0014_runs.sql"),
 ];
 /// How long a statement waits for another process before it is [`Error::Busy`].
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

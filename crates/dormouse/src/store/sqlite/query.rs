@@ -10,7 +10,7 @@ use super::tx::{resolve, timestamp};
 use crate::store::access::counted;
 use crate::store::{Count, Filter, Namespaces, Page, QueueView, Situation, Stats, WorkerView};
 use crate::{
-    Error, Event, EventKind, InboxSignal, Instance, InstanceId, Json, Process, Result, SignalId, Status,
+    Error, Event, EventKind, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, SignalId, Status,
     Target, WorkerId,
 };
 
@@ -75,10 +75,17 @@ pub(super) fn history(
             step: row.get(3)?,
             data: row.get::<_, Option<Box<str>>>(4)?.map(Json::trusted),
             at: timestamp(row.get(5)?),
-            state: Json::trusted(row.get::<_, Box<str>>(6)?),
+            run: run(row)?,
+            state: Json::trusted(row.get::<_, Box<str>>(9)?),
         })
     })?;
     Ok(events.collect::<rusqlite::Result<_>>()?)
+}
+
+fn run(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Run>> {
+    let Some(started_at) = row.get::<_, Option<i64>>(6)? else { return Ok(None) };
+    let progress = row.get::<_, Option<Box<str>>>(8)?.map(Json::trusted);
+    Ok(Some(Run { started_at: timestamp(started_at), took_us: row.get(7)?, progress }))
 }
 
 pub(super) fn inbox(conn: &Connection, id: InstanceId) -> Result<Vec<InboxSignal>> {

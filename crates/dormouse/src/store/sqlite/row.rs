@@ -10,7 +10,7 @@ use super::barrier;
 use super::counts::Place;
 use super::tx::{Tx, resolve, timestamp};
 use super::units;
-use crate::{At, EventKind, InstanceId, Json, Result, Status, Target, Wake, WorkerId};
+use crate::{At, EventKind, InstanceId, Json, Result, Run, Status, Target, Wake, WorkerId};
 
 pub(super) struct Row {
     pub(super) id: InstanceId,
@@ -45,6 +45,8 @@ pub(super) struct Row {
     pub(super) last_error: Option<String>,
     pub(super) ended_at: Option<Timestamp>,
     pub(super) output: Option<Json>,
+    /// The run of a step whose outcome is being committed: the next event tells it.
+    pub(super) run: Option<Run>,
     /// The state to save, if it changes.
     state: Option<Json>,
     /// Whether an event has told that state.
@@ -155,6 +157,8 @@ impl Tx<'_> {
         row.seq += 1;
         if row.keeps_history {
             let state = row.state.as_ref().filter(|_| !row.state_is_told).map(Json::as_str);
+            let run = row.run.take();
+            let (started_at, took_us, progress) = told_run(run.as_ref());
             self.sql(include_str!("record.sql"))?.execute(params![
                 row.id.0,
                 row.seq,
@@ -163,7 +167,10 @@ impl Tx<'_> {
                 row.step,
                 self.now_us(),
                 data,
-                state
+                state,
+                started_at,
+                took_us,
+                progress
             ])?;
             row.state_is_told = true;
         }
@@ -360,6 +367,7 @@ fn read(row: &SqlRow<'_>) -> rusqlite::Result<Row> {
         last_error: row.get(26)?,
         ended_at: row.get::<_, Option<i64>>(27)?.map(timestamp),
         output: None,
+        run: None,
         state: None,
         state_is_told: false,
         was_open: false,
@@ -371,6 +379,12 @@ fn read(row: &SqlRow<'_>) -> rusqlite::Result<Row> {
     read.was_at = (read.version, read.step.clone(), read.status);
     read.was_open = read.is_open();
     Ok(read)
+}
+
+/// A run in the columns of its event.
+pub(super) fn told_run(run: Option<&Run>) -> (Option<i64>, Option<i64>, Option<&str>) {
+    let progress = run.and_then(|run| run.progress.as_ref()).map(Json::as_str);
+    (run.map(|run| run.started_at.as_microsecond()), run.map(|run| run.took_us as i64), progress)
 }
 
 /// The status of a stored word.

@@ -133,7 +133,7 @@ impl Random {
 
     fn outcome(&mut self) -> Outcome {
         let transition = match self.0.u32(0..29) {
-            0..5 => Transition::Next { at: self.at() },
+            0..5 => Transition::Next { at: self.at(), ahead: true },
             5..8 => Transition::Replay {
                 at: self.at(),
                 delay: if self.0.bool() { Duration::ZERO } else { self.duration() },

@@ -8,8 +8,8 @@ use dormouse::store::{
     SendReport, Store, Which,
 };
 use dormouse::{
-    Declaration, Error, InboxSignal, Inserted, Instance, InstanceId, Interaction, InteractionId, Process,
-    SignalId, Status, Target, Transition, UnitView, WorkerId,
+    Declaration, Error, InboxSignal, Inserted, Instance, InstanceId, Interaction, InteractionId, Json,
+    Process, Run, SignalId, Status, Target, Transition, UnitView, WorkerId,
 };
 
 use super::look::same;
@@ -432,6 +432,11 @@ impl Pair {
             transition,
             hold: outcome.hold,
             keeps_history: step.keeps_history,
+            run: (step.seq % 3 > 0).then(|| Run {
+                started_at: self.left.now(),
+                took_us: step.seq * 1_000,
+                progress: (step.seq % 3 == 1).then(|| Json::from(serde_json::json!({ "of": step.seq }))),
+            }),
         }
     }
 

@@ -1,0 +1,53 @@
+//! Progress: what running steps report goes to those who watch, a few times a second at most.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::Shared;
+use crate::store::{NewProgress, Written};
+use crate::{InstanceId, Json};
+
+/// What is reported in this time is one write.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// What was reported and is not written yet: the last of each step that runs, so it is bounded by their places.
+#[derive(Debug, Default)]
+pub(crate) struct Reported {
+    latest: Mutex<HashMap<InstanceId, (u64, Json)>>,
+    news: Notify,
+}
+
+impl Reported {
+    pub(crate) fn add(&self, instance: InstanceId, seq: u64, value: Json) {
+        self.lock().insert(instance, (seq, value));
+        self.news.notify_one();
+    }
+
+    fn take(&self) -> Vec<NewProgress> {
+        let latest = std::mem::take(&mut *self.lock());
+        latest.into_iter().map(|(instance, (seq, value))| NewProgress { instance, seq, value }).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<InstanceId, (u64, Json)>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes what was reported, at once after a quiet time. A report that cannot be written is lost: it is kept with the
+/// outcome of its step.
+pub(super) async fn run(shared: Arc<Shared>) {
+    loop {
+        shared.reported.news.notified().await;
+        let batch = shared.reported.take();
+        if !batch.is_empty() {
+            match shared.store.report(shared.worker, batch).await {
+                Ok(Written { effects, .. }) => shared.store.poke(&effects),
+                Err(error) => tracing::debug!(%error, "what steps reported was not written"),
+            }
+        }
+        tokio::time::sleep(GATHER).await;
+    }
+}
