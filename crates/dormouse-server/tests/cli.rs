@@ -161,6 +161,9 @@ fn a_postgres_database_is_migrated_by_a_step_of_its_own() {
 
 fn every_command_works(place: &Place) {
     let start = ["start", "shop", "--step", "Open", "--state", r#"{"lines":[1,2]}"#, "--key", "order:1"];
+    let told = place.fails(4, &start);
+    assert!(told.contains("no worker has declared a machine \"shop\""), "{told}");
+    let start = [&start[..], &["--even-if-unknown"]].concat();
     let id = place.json(&start)["id"].to_string();
     let told = place.fails(4, &start);
     assert_eq!(told, format!("error: the key \"order:1\" is taken by instance {id}\n"));
@@ -214,7 +217,7 @@ fn every_command_works(place: &Place) {
     assert_eq!(place.json(&["stats"])["statuses"]["cancelled"], 2);
     assert!(place.text(&["stats"]).contains("cancelled"));
     assert!(place.text(&["doctor"]).contains("ok       database"));
-    place.json(&["start", "shop", "--step", "Open"]);
+    place.json(&["start", "shop", "--step", "Open", "--even-if-unknown"]);
     let ill = place.run(&["--json", "doctor"]);
     assert_eq!(ill.status.code(), Some(7), "nobody runs what was started");
     assert!(String::from_utf8_lossy(&ill.stdout).contains("no live worker runs shop"));
@@ -280,7 +283,7 @@ fn operators_say_why_and_act_on_what_they_saw(place: &Place, id: &str, fork: &st
 #[test]
 fn a_watch_shows_what_changes_until_the_instance_ends() {
     let place = Place::with_db().with_server();
-    let id = place.json(&["start", "shop", "--step", "Open"])["id"].to_string();
+    let id = place.json(&["start", "shop", "--step", "Open", "--even-if-unknown"])["id"].to_string();
     let url = &place.server.as_ref().expect("a server").url;
     let mut command = dormouse();
     command.args(["--server", url, "--json", "watch", &id]).stdout(Stdio::piped());
@@ -348,7 +351,7 @@ fn with_api_keys_a_command_needs_one() {
     };
     assert_eq!(ask(None, &["ls"]).status.code(), Some(5));
     let secret = made["secret"].as_str().expect("a secret");
-    assert_eq!(ask(Some(secret), &["start", "shop", "--step", "s"]).status.code(), Some(0));
+    assert_eq!(ask(Some(secret), &["start", "shop", "--step", "s", "--even-if-unknown"]).status.code(), Some(0));
     assert_eq!(ask(Some(secret), &["keys", "ls"]).status.code(), Some(5), "it is no admin");
     assert_eq!(place.json(&["ls"])["items"], json!([]), "it is in the key's namespace");
     assert_eq!(place.json(&["--namespace", "acme", "ls"])["items"].as_array().expect("items").len(), 1);

@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 fn m() -> NewInstance {
-    NewInstance::named("m", 1, At { step: "start".into(), state: Json::null() })
+    NewInstance::named("m", 1, At { step: "start".into(), state: Json::null() }).even_if_unknown()
 }
 
 async fn open(path: &Path) -> Arc<SqliteStore> {

@@ -17,7 +17,7 @@ const SCRIPT: &str =
 
 async fn an_answer_of_the_api_that_is_shown_as_a_page_can_do_nothing(database: Database) {
     let site = database.open().await;
-    let body = json!({ "machine": SCRIPT, "step": SCRIPT, "state": { SCRIPT: SCRIPT }, "key": SCRIPT });
+    let body = json!({ "machine": SCRIPT, "step": SCRIPT, "state": { SCRIPT: SCRIPT }, "key": SCRIPT, "even_if_unknown": true });
     let id = site.post("/v1/instances", body).await.expect(201)["id"].clone();
     let browser = Browser::open();
     for path in [format!("/v1/instances/{id}"), "/v1/instances".to_owned(), format!("/v1/{SCRIPT}")] {
@@ -31,7 +31,7 @@ async fn what_looks_like_markup_is_shown_as_text_on_every_page(database: Databas
     let site = database.open().await;
     // One that nobody runs, one that waits, one that asks.
     let new = [
-        json!({ "machine": SCRIPT, "step": SCRIPT, "state": { SCRIPT: SCRIPT }, "key": SCRIPT, "queue": SCRIPT, "lane": SCRIPT }),
+        json!({ "machine": SCRIPT, "step": SCRIPT, "state": { SCRIPT: SCRIPT }, "key": SCRIPT, "queue": SCRIPT, "lane": SCRIPT, "even_if_unknown": true }),
         json!({ "machine": "shop", "step": "Start", "state": { "order": 1 }, "key": format!("{SCRIPT}2") }),
         json!({ "machine": "review", "step": "Ask", "state": { "what": SCRIPT }, "key": format!("{SCRIPT}3") }),
     ];

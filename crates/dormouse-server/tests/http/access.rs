@@ -26,6 +26,7 @@ const ROUTES: &[(&str, &str, Option<Scope>)] = &[
     ("get", "/v1/instances/{instance}/inbox", Some(Scope::Read)),
     ("get", "/v1/instances/{instance}/children", Some(Scope::Read)),
     ("get", "/v1/instances/{instance}/result", Some(Scope::Read)),
+    ("get", "/v1/instances/{instance}/settled", Some(Scope::Read)),
     ("get", "/v1/instances/{instance}/explain", Some(Scope::Read)),
     ("get", "/v1/instances/{instance}/what-if", Some(Scope::Read)),
     ("post", "/v1/instances/{instance}/signals", Some(Scope::Operate)),

@@ -152,7 +152,7 @@ async fn a_deep_body_is_refused(database: Database) {
         site.post_text("/v1/instances", body).await.expect_problem(400, "too-deep");
     }
     let state = format!("{}{}", "[".repeat(60), "]".repeat(60));
-    let body = format!(r#"{{"machine":"elsewhere","step":"Start","state":{state}}}"#);
+    let body = format!(r#"{{"machine":"elsewhere","step":"Start","even_if_unknown":true,"state":{state}}}"#);
     site.post_text("/v1/instances", body).await.expect(201);
 }
 
@@ -233,7 +233,7 @@ async fn a_payload_that_the_machine_refuses_is_not_stored(database: Database) {
 
 async fn numbers_keep_their_digits(database: Database) {
     let site = database.open().await;
-    let body = r#"{"machine":"other","step":"s","state":{"n":123456789012345678901234567890,"f":1.10}}"#;
+    let body = r#"{"machine":"other","step":"s","even_if_unknown":true,"state":{"n":123456789012345678901234567890,"f":1.10}}"#;
     let id = site.post_text("/v1/instances", body).await.expect(201)["id"].clone();
     let text = site.get(&format!("/v1/instances/{id}")).await.text;
     assert!(text.contains(r#""state":{"n":123456789012345678901234567890,"f":1.10}"#), "{text}");

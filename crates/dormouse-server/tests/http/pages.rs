@@ -110,7 +110,7 @@ async fn hostile_names_and_payloads_are_inert_on_every_page(database: Database) 
     const HOSTILE: &str = "\"'><img src=x onerror=alert(1)></pre></textarea><script>alert(1)</script>";
     let site = database.open().await;
     let browser = site.browser();
-    let body = json!({ "machine": HOSTILE, "step": HOSTILE, "state": { HOSTILE: HOSTILE }, "key": HOSTILE, "queue": HOSTILE, "lane": HOSTILE });
+    let body = json!({ "machine": HOSTILE, "step": HOSTILE, "state": { HOSTILE: HOSTILE }, "key": HOSTILE, "queue": HOSTILE, "lane": HOSTILE, "even_if_unknown": true });
     let id = site.post("/v1/instances", body).await.expect(201)["id"].as_i64().expect("an id");
     let signal = json!({ "name": HOSTILE, "payload": HOSTILE, "dedup_key": HOSTILE });
     site.post(&format!("/v1/instances/{id}/signals"), signal).await.expect(200);

@@ -73,7 +73,7 @@ async fn one_bad_row_in_a_group_fails_alone(kit: Kit) {
         .start()
         .await
         .expect("the engine starts");
-    let new = (0..30).map(|n| dormouse::NewInstance::named("m", 1, at_with("start", serde_json::json!(n))));
+    let new = (0..30).map(|n| m_at(at_with("start", serde_json::json!(n))));
     let ids = engine.client().start_many(new).await.expect("a start");
     for (n, id) in ids.iter().enumerate() {
         let ended = engine.client().wait_end(id.id(), SOON).await.expect("it ends");

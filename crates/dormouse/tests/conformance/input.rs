@@ -57,7 +57,7 @@ async fn names_that_cannot_be_used_are_refused_everywhere(kit: Kit) {
 async fn documents_over_the_limit_are_refused_everywhere(kit: Kit) {
     let client = kit.client();
     let big = serde_json::json!("x".repeat(1024 * 1024));
-    let state = NewInstance::named("m", 1, at_with("start", big.clone()));
+    let state = m_at(at_with("start", big.clone()));
     let error = client.start_many([state]).await.expect_err("it is refused");
     assert!(matches!(error, Error::TooLarge { what: "state", limit_bytes: 1_048_576, .. }), "{error}");
     let id = kit.insert(m()).await;
@@ -65,7 +65,7 @@ async fn documents_over_the_limit_are_refused_everywhere(kit: Kit) {
     assert!(matches!(error, Error::TooLarge { what: "signal payload", .. }), "{error}");
     assert_eq!(kit.get(id).await.inbox, 0);
     let fits = serde_json::json!("x".repeat(1024 * 1024 - 2));
-    assert!(client.start_many([NewInstance::named("m", 1, at_with("start", fits))]).await.is_ok());
+    assert!(client.start_many([m_at(at_with("start", fits))]).await.is_ok());
 }
 
 async fn documents_with_nul_are_refused_everywhere(kit: Kit) {
@@ -205,7 +205,7 @@ async fn any_json_survives_every_path_unchanged(kit: Kit) {
     for text in documents {
         let json = Json::parse("test", text).expect("it is JSON");
         let at = dormouse::At { step: "start".into(), state: json.clone() };
-        let id = client.start_many([NewInstance::named("m", 1, at)]).await.expect("a start")[0].id();
+        let id = client.start_many([m_at(at)]).await.expect("a start")[0].id();
         kit.until(id, Status::AwaitingSignal).await;
         client.signal_raw(id, NewSignal::new("s", json.clone())).await.expect("a live target");
         let ended = client.wait_end(id, SOON).await.expect("it ends");

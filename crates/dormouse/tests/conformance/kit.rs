@@ -283,9 +283,9 @@ pub fn m() -> NewInstance {
     m_at(at("start"))
 }
 
-/// An instance of `m` at a place.
+/// An instance of `m` at a place, whether or not a worker has declared `m`.
 pub fn m_at(at: At) -> NewInstance {
-    NewInstance::named("m", 1, at)
+    NewInstance::named("m", 1, at).even_if_unknown()
 }
 
 /// A place with no state.

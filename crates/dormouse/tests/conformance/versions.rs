@@ -44,7 +44,8 @@ async fn two_versions_side_by_side_are_each_run_by_their_own_code(kit: Kit) {
 
 async fn an_unknown_machine_or_version_is_left_alone_until_a_worker_registers_it(kit: Kit) {
     let first = kit.run(|_, _| Ok(done())).await;
-    let unknown = [NewInstance::named("m", 2, at("start")), NewInstance::named("n", 1, at("start"))];
+    let unknown =
+        [NewInstance::named("m", 2, at("start")), NewInstance::named("n", 1, at("start")).even_if_unknown()];
     let unknown: Vec<_> = first
         .client()
         .start_many(unknown)
