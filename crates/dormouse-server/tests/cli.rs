@@ -239,7 +239,7 @@ fn every_command_works(place: &Place) {
 }
 
 fn operators_say_why_and_act_on_what_they_saw(place: &Place, id: &str, fork: &str) {
-    let start = ["start", "shop", "--step", "Open", "--tag", "vip", "--tag", "new"];
+    let start = ["start", "shop", "--step", "Open", "--tag", "vip", "--tag", "new", "--even-if-unknown"];
     let tagged = place.json(&start)["id"].to_string();
     assert_eq!(
         place.text(&["tag", &tagged, "--add", "late", "--remove", "new"]),
@@ -351,7 +351,10 @@ fn with_api_keys_a_command_needs_one() {
     };
     assert_eq!(ask(None, &["ls"]).status.code(), Some(5));
     let secret = made["secret"].as_str().expect("a secret");
-    assert_eq!(ask(Some(secret), &["start", "shop", "--step", "s", "--even-if-unknown"]).status.code(), Some(0));
+    assert_eq!(
+        ask(Some(secret), &["start", "shop", "--step", "s", "--even-if-unknown"]).status.code(),
+        Some(0)
+    );
     assert_eq!(ask(Some(secret), &["keys", "ls"]).status.code(), Some(5), "it is no admin");
     assert_eq!(place.json(&["ls"])["items"], json!([]), "it is in the key's namespace");
     assert_eq!(place.json(&["--namespace", "acme", "ls"])["items"].as_array().expect("items").len(), 1);

@@ -136,7 +136,7 @@ pub enum Error {
     },
     /// A start of a machine that is neither registered here nor was ever declared by a worker; nothing was stored.
     #[error(
-        "no worker has declared a machine {machine:?}{}: start one that runs it first, or start this even if it is unknown",
+        "no worker has declared a machine {machine:?}{}: start a worker that runs it first, or say `even_if_unknown` to start it all the same",
         .nearest.as_ref().map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default()
     )]
     UnknownMachine {
