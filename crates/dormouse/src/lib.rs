@@ -140,4 +140,8 @@ mod guide {
     mod dashboard {}
     #[doc = include_str!("../../../docs/guide/security.md")]
     mod security {}
+    #[doc = include_str!("../../../docs/guide/coming-from.md")]
+    mod coming_from {}
+    #[doc = include_str!("../../../docs/guide/words.md")]
+    mod words {}
 }
