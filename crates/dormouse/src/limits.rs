@@ -92,19 +92,23 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<()> {
 
 /// Refuses too many tags, or one that is empty, too long, or holds control characters.
 pub(crate) fn check_tags(tags: &[String]) -> Result<()> {
-    let refuse = |tag: &str, reason| {
-        Err(Error::InvalidName { what: "tag", value: tag.chars().take(64).collect(), reason })
-    };
     for tag in tags {
         check_name("tag", tag)?;
         if tag.len() > TAG_BYTES_MAX {
-            return refuse(tag, "it is over 64 bytes");
+            let value = tag.chars().take(64).collect();
+            return Err(Error::InvalidName { what: "tag", value, reason: "it is over 64 bytes" });
         }
     }
-    match crate::instance::sorted(tags).get(TAGS_MAX) {
-        Some(one_too_many) => refuse(one_too_many, "an instance has at most 8 tags"),
-        None => Ok(()),
+    check_tag_count(&crate::instance::sorted(tags))
+}
+
+/// Refuses more tags than an instance can have. Each is there once.
+pub(crate) fn check_tag_count(tags: &[&str]) -> Result<()> {
+    if tags.len() <= TAGS_MAX {
+        return Ok(());
     }
+    let value = tags.join(", ").chars().take(64).collect();
+    Err(Error::InvalidName { what: "list of tags", value, reason: "an instance has at most 8 tags" })
 }
 
 /// The one of these names that a misspelt one is most like, if any is like it at all.

@@ -30,8 +30,6 @@ pub use self::access::{
 };
 pub use self::declared::{Declarations, Declared};
 pub(crate) use self::open::open;
-#[cfg(feature = "postgres")]
-pub(crate) use self::operate::too_many;
 pub use self::operate::{Brake, Cancel, CancelRequest, Collect, Collected, TagChange};
 pub(crate) use self::progress::PROGRESS_QUEUE;
 pub use self::progress::{NewProgress, Progress, Reports};

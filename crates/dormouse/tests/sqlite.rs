@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse::store::sqlite::SqliteStore;
-use dormouse::store::{InteractionFilter, Store};
+use dormouse::store::{Filter, InteractionFilter, Store};
 use dormouse::{At, Client, Engine, Error, Json, NewInstance, NewSignal, Status};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -118,6 +118,41 @@ async fn what_an_older_file_holds_is_counted_and_asked_by_version() {
     client.start_many([m()]).await.expect("a start");
     client.retry(dormouse::InstanceId(4)).await.expect("a failed instance");
     assert_eq!(counts().await, [(1, "executing", 1), (1, "runnable", 3), (2, "runnable", 2)]);
+}
+
+const CHILDREN: &str = "
+    insert into instances (
+        id, namespace, machine, version, status, step, seq, queue, priority, runnable_at, parent, parent_round,
+        created_at, changed_at, state
+    )
+    select column1, 'default', 'm', 1, 'done', 'start', 1, 'default', 0, 0, column2, column3, 0, 0, 'null'
+    from (values (1, null, null), (2, 1, 1), (3, 1, 1), (5, 1, 2), (6, 1, 1), (7, 1, 2));
+    pragma application_id = 0x646f726d;
+    pragma user_version = 4;
+";
+
+#[tokio::test]
+async fn the_children_in_an_older_file_have_their_places_in_the_order_they_came() {
+    let dir = directory();
+    let path = dir.path().join("older.db");
+    let conn = Connection::open(&path).expect("it opens");
+    for script in FOURTH.into_iter().chain([CHILDREN]) {
+        conn.execute_batch(script).expect("an older schema");
+    }
+    drop(conn);
+    let instances = Client::on(open(&path).await).list(Filter::default()).await.expect("a list").instances;
+    let places: Vec<_> =
+        instances.iter().rev().map(|row| (row.id.0, row.parent_round, row.parent_index)).collect();
+    let (first, second) = (Some(1), Some(2));
+    let expected = [
+        (1, None, None),
+        (2, first, Some(0)),
+        (3, first, Some(1)),
+        (5, second, Some(0)),
+        (6, first, Some(2)),
+        (7, second, Some(1)),
+    ];
+    assert_eq!(places, expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

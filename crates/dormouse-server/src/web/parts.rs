@@ -86,7 +86,7 @@ pub(super) fn waiting_link(s: &Shell, signal: &str) -> Markup {
 /// Tags, each a way to all that have it.
 pub(super) fn tags(s: &Shell, tags: &[String]) -> Markup {
     html! {
-        span.tags { @for tag in tags { a.tag href=(s.at(&format!("/instances{}", query("tag", tag)))) { (tag) } } }
+        span.tags { @for tag in tags { a.tag href=(s.at(&format!("/instances{}", query("tag", tag)))) title=(tag) { (tag) } } }
     }
 }
 

@@ -256,6 +256,7 @@ pub struct TagCall<'a> {
 
 impl TagCall<'_> {
     /// Adds a tag; one that it has already stays.
+    #[expect(clippy::should_implement_trait, reason = "it pairs with `remove`, and nobody adds up calls")]
     pub fn add(mut self, tag: impl Into<String>) -> Self {
         self.change.add.push(tag.into());
         self

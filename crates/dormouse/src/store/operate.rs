@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::instance::sorted;
-use crate::limits::{TAGS_MAX, check_tags};
+use crate::limits::{check_tag_count, check_tags};
 use crate::{Error, Result, Status};
 
 /// How to cancel an instance.
@@ -53,7 +53,10 @@ impl TagChange {
         check_tags(&self.add)?;
         check_tags(&self.remove)?;
         match self.add.iter().find(|tag| self.remove.contains(tag)) {
-            Some(both) => Err(refuse(both, "it is to be added and removed at once")),
+            Some(both) => {
+                let (value, reason) = (both.clone(), "it is to be added and removed at once");
+                Err(Error::InvalidName { what: "tag", value, reason })
+            }
             None => Ok(()),
         }
     }
@@ -62,21 +65,10 @@ impl TagChange {
     pub(crate) fn apply(&self, tags: Vec<String>) -> Result<Vec<String>> {
         let kept = tags.into_iter().filter(|tag| !self.remove.contains(tag));
         let all: Vec<String> = kept.chain(self.add.iter().cloned()).collect();
-        let all: Vec<String> = sorted(&all).into_iter().map(str::to_owned).collect();
-        match all.get(TAGS_MAX) {
-            Some(one_too_many) => Err(too_many(one_too_many)),
-            None => Ok(all),
-        }
+        let all = sorted(&all);
+        check_tag_count(&all)?;
+        Ok(all.into_iter().map(str::to_owned).collect())
     }
-}
-
-/// One tag more than an instance can have.
-pub(crate) fn too_many(tag: &str) -> Error {
-    refuse(tag, "an instance has at most 8 tags")
-}
-
-fn refuse(tag: &str, reason: &'static str) -> Error {
-    Error::InvalidName { what: "tag", value: tag.to_owned(), reason }
 }
 
 /// What to remove.

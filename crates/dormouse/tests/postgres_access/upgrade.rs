@@ -39,6 +39,8 @@ const COUNTED: &str = "
         now(), now(), 'null'
     from (values (1, 'runnable', null), (1, 'runnable', null), (2, 'runnable', null), (2, 'failed', null),
         (1, 'executing', 1)) row (version, status, worker);
+    update dormouse.instances set parent = 1, parent_round = 1 where id > 2;
+    update dormouse.instances set parent_round = 2 where id = 4;
     insert into dormouse.counts values
         ('default', 'default', 'm', 'start', 'runnable', 5), ('default', 'default', 'm', 'start', 'runnable', -2),
         ('default', 'default', 'm', 'start', 'failed', 1);
@@ -68,6 +70,10 @@ async fn what_was_counted_and_asked_without_versions_is_told_by_version() {
     counts.sort_unstable();
     assert_eq!(counts, [(1, "executing", 1), (1, "runnable", 2), (2, "failed", 1), (2, "runnable", 1)]);
     let client = Client::on(std::sync::Arc::new(store));
+    let children = Filter { parent: Some(dormouse::InstanceId(1)), ..Filter::default() };
+    let children = client.list(children).await.expect("a list").instances;
+    let places: Vec<_> = children.iter().rev().map(|row| (row.id.0, row.parent_index)).collect();
+    assert_eq!(places, [(3, Some(0)), (4, Some(0)), (5, Some(1))], "in the order they came, in each round");
     let asked = client.interactions(InteractionFilter::default()).await.expect("a list");
     assert_eq!(asked.iter().map(|asked| asked.version).collect::<Vec<_>>(), [2, 1], "as their instances are");
     assert!(client.declarations().await.expect("a read").is_empty(), "until a worker registers again");

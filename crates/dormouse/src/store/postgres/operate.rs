@@ -5,8 +5,9 @@ use sqlx::postgres::PgRow;
 use super::db::Db;
 use super::deliver::address;
 use super::types::Columns;
-use crate::limits::TAGS_MAX;
-use crate::store::{Brake, Cancel, CancelRequest, Effects, TagChange, Written, too_many};
+use crate::instance::sorted;
+use crate::limits::check_tag_count;
+use crate::store::{Brake, Cancel, CancelRequest, Effects, TagChange, Written};
 use crate::{At, Error, InstanceId, Result, Target};
 
 pub(super) async fn cancel(
@@ -90,7 +91,7 @@ pub(super) async fn tag(
     let tags: Vec<String> = row.value("tags")?;
     match row.value("answer")? {
         "tagged" => Ok(tags),
-        "too_many" => Err(too_many(&tags[TAGS_MAX])),
+        "too_many" => Err(check_tag_count(&sorted(&tags)).expect_err("the database counted them")),
         answer => Err(refused(answer, &row, target, None, "")),
     }
 }
