@@ -29,7 +29,9 @@ pub(super) async fn cancel(conn: &Conn, output: Output, args: Cancel) -> Result<
         let cancelled = conn.post(&format!("{}/cancel", instance_path(instance)), &body).await?;
         output.show(&cancelled, |cancelled| {
             let told = match text(cancelled, "cancel").as_str() {
-                "requested" => "a step is running: it will be cancelled when that ends".to_owned(),
+                "requested" => {
+                    "it will end when its running step does, or when it has undone what it did".to_owned()
+                }
                 "already_ended" => format!("it was {} already", text(cancelled, "status")),
                 _ => format!("cancelled, with {} descendants", text(cancelled, "descendants")),
             };

@@ -186,7 +186,9 @@ fn told_of(notice: &str) -> Option<String> {
     let counts: Vec<u64> = count.split('-').filter_map(|count| count.parse().ok()).collect();
     Some(match (word, &counts[..]) {
         ("cancelled", []) => "It is cancelled.".to_owned(),
-        ("requested", []) => "A step is running: it will be cancelled when that ends.".to_owned(),
+        ("requested", []) => {
+            "It will end when its running step does, or when it has undone what it did.".to_owned()
+        }
         ("ended", []) => "It had ended before: nothing was changed.".to_owned(),
         ("signalled", []) => "The signal is in its inbox.".to_owned(),
         ("duplicate", []) => "This signal was delivered before: nothing was changed.".to_owned(),
