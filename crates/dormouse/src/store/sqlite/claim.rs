@@ -92,8 +92,8 @@ fn first(tx: &Tx<'_>, lines: &[Line<'_>], rows_max: usize) -> Result<Vec<Candida
     let share = rows_max.div_ceil(lines.len().max(1));
     let mut asked = vec![share; lines.len()];
     let mut first = Vec::new();
-    for index in 0..lines.len() {
-        lines[index].first(tx, index, share, &mut first)?;
+    for (index, line) in lines.iter().enumerate() {
+        line.first(tx, index, share, &mut first)?;
     }
     loop {
         first.sort_unstable();

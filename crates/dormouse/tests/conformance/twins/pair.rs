@@ -432,7 +432,7 @@ impl Pair {
             transition,
             hold: outcome.hold,
             keeps_history: step.keeps_history,
-            run: (step.seq % 3 > 0).then(|| Run {
+            run: (!step.seq.is_multiple_of(3)).then(|| Run {
                 started_at: self.left.now(),
                 took_us: step.seq * 1_000,
                 progress: (step.seq % 3 == 1).then(|| Json::from(serde_json::json!({ "of": step.seq }))),
