@@ -122,7 +122,7 @@ struct Shared {
     config: Config,
     worker: WorkerId,
     committer: Committer,
-    running: Running,
+    running: Arc<Running>,
     reported: Arc<Reported>,
     /// Stop claiming and let running steps end.
     stop: CancellationToken,
@@ -198,7 +198,7 @@ async fn serve(
         config,
         worker,
         committer,
-        running: Running::default(),
+        running: Arc::default(),
         reported: Arc::default(),
         stop,
         abandon: abandon.clone(),

@@ -5,7 +5,8 @@ use jiff::{SignedDuration, Timestamp};
 use crate::store::Situation;
 use crate::{Instance, Status};
 
-pub(crate) fn explain(situation: &Situation) -> String {
+/// `claimed_ahead`: whether a worker of this process has claimed it and not started its step yet.
+pub(crate) fn explain(situation: &Situation, claimed_ahead: bool) -> String {
     let instance = &situation.instance;
     let until =
         instance.wake_at.map(|at| format!(" until {}", moment(at, situation.now))).unwrap_or_default();
@@ -15,6 +16,10 @@ pub(crate) fn explain(situation: &Situation) -> String {
             format!("it failed: {}", instance.last_error.as_deref().unwrap_or("no reason was given"))
         }
         Status::Cancelled => format!("it was cancelled{}", cancelled(instance)),
+        Status::Executing if claimed_ahead => {
+            let queue = &instance.queue;
+            format!("a worker of this process has claimed it and waits for a free place in queue {queue:?}")
+        }
         Status::Executing => executing(situation),
         Status::Scheduled if instance.attempt > 0 => retrying(situation),
         Status::Scheduled => format!("it sleeps{until}"),

@@ -2,7 +2,8 @@
 //!
 //! Everything here is a hint. A lost one costs at most a poll interval.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
@@ -23,6 +24,10 @@ pub struct Hub {
     timer: watch::Sender<()>,
     cancels: broadcast::Sender<InstanceId>,
     changes: watch::Sender<()>,
+    /// How often a brake was put on: what was claimed before is not started after.
+    brakes: AtomicU64,
+    /// Instances that engines of this process have claimed and not started yet.
+    ahead: Mutex<HashSet<InstanceId>>,
 }
 
 #[derive(Debug)]
@@ -40,6 +45,8 @@ impl Default for Hub {
             timer: watch::Sender::new(()),
             cancels: broadcast::Sender::new(CANCELS_MAX),
             changes: watch::Sender::new(()),
+            brakes: AtomicU64::new(0),
+            ahead: Mutex::default(),
         }
     }
 }
@@ -53,6 +60,9 @@ impl Hub {
         }
         if let Some(at) = effects.wake_at {
             self.arm(at);
+        }
+        if effects.braked {
+            self.brakes.fetch_add(1, Ordering::Relaxed);
         }
         if !effects.ended.is_empty() {
             let waiters = lock(&self.waiters);
@@ -89,6 +99,26 @@ impl Hub {
     /// What a queue's loop listens to.
     pub(crate) fn queue(&self, name: &str) -> watch::Receiver<()> {
         lock(&self.queues).entry(name.to_owned()).or_insert_with(|| watch::Sender::new(())).subscribe()
+    }
+
+    /// How often a brake was put on, as far as is known here.
+    pub(crate) fn brakes(&self) -> u64 {
+        self.brakes.load(Ordering::Relaxed)
+    }
+
+    /// Notes that an instance is claimed and waits for its place.
+    pub(crate) fn claimed_ahead(&self, id: InstanceId) {
+        lock(&self.ahead).insert(id);
+    }
+
+    /// Notes that it waits no more.
+    pub(crate) fn starts(&self, id: InstanceId) {
+        lock(&self.ahead).remove(&id);
+    }
+
+    /// Whether an engine of this process has claimed an instance and not started it yet.
+    pub(crate) fn is_claimed_ahead(&self, id: InstanceId) -> bool {
+        lock(&self.ahead).contains(&id)
     }
 
     /// What a timer listens to: a moment was armed that is nearer than what it sleeps for.

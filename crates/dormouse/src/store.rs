@@ -237,6 +237,8 @@ pub struct Effects {
     pub ended: Vec<InstanceId>,
     /// Executing instances that someone wants cancelled.
     pub cancel: Vec<InstanceId>,
+    /// A brake was put on: what is claimed and has not started should not.
+    pub braked: bool,
 }
 
 impl Namespaces {
@@ -257,11 +259,12 @@ impl Effects {
 
     /// Adds another write's.
     pub fn merge(&mut self, other: Self) {
-        let Self { queues, wake_at, ended, cancel } = other;
+        let Self { queues, wake_at, ended, cancel, braked } = other;
         self.queues.extend(queues);
         wake_at.into_iter().for_each(|at| self.arm(at));
         self.ended.extend(ended);
         self.cancel.extend(cancel);
+        self.braked |= braked;
     }
 
     /// Notes that a row in this queue can run.

@@ -135,7 +135,8 @@ impl Client {
     pub async fn explain(&self, target: impl Into<Target>) -> Result<String> {
         let target = target.into();
         let situation = self.store.situation(self.namespace.to_string(), target.clone()).await?;
-        Ok(explain(&situation.ok_or(Error::NotFound(target))?))
+        let situation = situation.ok_or(Error::NotFound(target))?;
+        Ok(explain(&situation, self.store.hub().is_claimed_ahead(situation.instance.id)))
     }
 
     /// Counts, queues and workers, of every namespace.

@@ -103,7 +103,7 @@ pub(super) async fn pass_on_cancels(shared: Arc<Shared>) {
 /// An instance and the `seq` at which it is claimed.
 type Claim = (InstanceId, u64);
 
-/// The instances whose steps run here.
+/// The instances that are claimed here, whose steps run or are about to.
 #[derive(Default)]
 pub(super) struct Running {
     runs: Mutex<HashMap<InstanceId, Run>>,
@@ -116,21 +116,21 @@ struct Run {
 }
 
 impl Running {
-    /// Registers a claimed instance until the guard is dropped. None if it runs here at this very `seq`: then the store
+    /// Registers a claimed instance until its entry is dropped. None if it runs here at this very `seq`: then the store
     /// forgot its claim, as a server that crashed may, and made it again. The run that is under way has it back.
     pub(super) fn add(
-        &self,
+        self: &Arc<Self>,
         id: InstanceId,
         seq: u64,
         cancel: CancellationToken,
-    ) -> Option<RunningGuard<'_>> {
+    ) -> Option<Registered> {
         let mut runs = self.lock();
         if runs.get(&id).is_some_and(|run| run.seq.load(Relaxed) == seq) {
             return None;
         }
         let seq = Arc::new(AtomicU64::new(seq));
         runs.insert(id, Run { seq: seq.clone(), cancel });
-        Some(RunningGuard { running: self, id, seq })
+        Some(Registered { running: self.clone(), id, seq })
     }
 
     /// Those claims among the held ones whose answer was lost. One for which no step runs here may be on its way; at
@@ -155,20 +155,21 @@ impl Running {
     }
 }
 
-pub(super) struct RunningGuard<'a> {
-    running: &'a Running,
+/// A claimed instance's entry among those, until it is dropped.
+pub(super) struct Registered {
+    running: Arc<Running>,
     id: InstanceId,
     seq: Arc<AtomicU64>,
 }
 
-impl RunningGuard<'_> {
+impl Registered {
     /// Tells that the run goes on from another transition.
     pub(super) fn go_on(&self, seq: u64) {
         self.seq.store(seq, Relaxed);
     }
 }
 
-impl Drop for RunningGuard<'_> {
+impl Drop for Registered {
     fn drop(&mut self) {
         let mut runs = self.running.lock();
         // Its row may have been claimed again here before this run was quite over.
@@ -186,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_run_that_ends_late_leaves_the_next_run_of_its_instance_registered() {
-        let running = Running::default();
+        let running = Arc::new(Running::default());
         let next = CancellationToken::new();
         let late = running.add(ID, 1, CancellationToken::new());
         let registered = running.add(ID, 2, next.clone());
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_claim_is_lost_that_two_heartbeats_find_without_a_run_and_not_two_claims_on_their_way() {
-        let running = Running::default();
+        let running = Arc::new(Running::default());
         let mut unknown = HashSet::new();
         let mut beat = |held: &[Claim]| running.never_arrived(held.to_vec(), &mut unknown);
         assert_eq!(beat(&[(ID, 1)]), [], "its answer may be on its way");
@@ -212,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_claim_that_is_made_again_is_that_of_the_run_which_is_under_way() {
-        let running = Running::default();
+        let running = Arc::new(Running::default());
         let run = running.add(ID, 1, CancellationToken::new()).expect("it is the first");
         assert!(running.add(ID, 1, CancellationToken::new()).is_none());
         run.go_on(2);

@@ -1,34 +1,203 @@
-//! Claim: free places in a queue are filled with runnable rows.
+//! Claim: rows are claimed for free places in a queue, and a little ahead of them, and started in that order.
+//!
+//! Places bound how many steps run. A step that has run gives its place back before its outcome is committed, and rows
+//! are claimed ahead of places while steps are short, so that claims and commits stay in large groups however few
+//! places there are ([0025](../../../../docs/decisions/0025-claims-ahead-of-places.md)).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::lease::{Registered, give_back};
 use super::{FAULT_PAUSE, Shared, step};
-use crate::store::{Claim, Claimed, Written};
+use crate::InstanceId;
+use crate::store::{Claim, Claimed, Tried, Written};
 
-/// Rows taken in one claim, however many places are free.
+/// Rows taken in one claim, however much room there is.
 const CLAIM_ROWS_MAX: usize = 512;
+/// Rows claimed ahead of places, however short the steps are.
+const AHEAD_MAX: usize = 512;
+/// A row is claimed ahead if, as steps go now, it will have its place within this time.
+const AHEAD_FOR: Duration = Duration::from_millis(25);
+/// A row that has waited this long for its place is given back, with all behind it.
+const WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// Claims whenever there is a free place and perhaps a row for it, until told to stop.
+/// Claims and starts steps, until told to stop.
 pub(super) async fn run(shared: Arc<Shared>, name: String, steps_max: usize, steps: TaskTracker) {
     // Whoever waits for the steps to end waits for the claim that is under way, too: dropped, it would be taken
     // by the store and run by nobody.
     let claiming = steps.token();
-    let places = Arc::new(Semaphore::new(steps_max));
-    let mut pokes = shared.store.hub().queue(&name);
-    while let Some(mut free) = shared.stop.run_until_cancelled(take_free(&places)).await {
+    let queue = Arc::new(Queue::new(steps_max));
+    let (ahead, rows) = mpsc::channel(steps_max + AHEAD_MAX);
+    tokio::join!(claim_rows(&shared, &name, &queue, ahead), start_rows(&shared, &queue, rows, &steps));
+    drop(claiming);
+    std::future::pending::<()>().await;
+}
+
+/// What runs, waits and is being committed in one queue here.
+pub(super) struct Queue {
+    steps_max: usize,
+    /// Bounds how many steps run.
+    places: Arc<Semaphore>,
+    /// Rows claimed here whose claims are not over.
+    in_hand: AtomicUsize,
+    let_go: Notify,
+    /// How long a step holds its place, as a moving mean; 0 before any has.
+    held_us: AtomicU64,
+}
+
+/// A row's part of what a queue may have in hand, until its claim is over.
+pub(super) struct Hand(Arc<Queue>);
+
+/// A place to run a step in.
+pub(super) struct RunningPlace {
+    queue: Arc<Queue>,
+    since: Instant,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Queue {
+    fn new(steps_max: usize) -> Self {
+        Self {
+            steps_max,
+            places: Arc::new(Semaphore::new(steps_max)),
+            in_hand: AtomicUsize::new(0),
+            let_go: Notify::new(),
+            held_us: AtomicU64::new(0),
+        }
+    }
+
+    /// How many rows may be claimed now; none while those in hand fill all places and little would be gained.
+    fn room(&self) -> usize {
+        let (in_hand, rows_max) = (self.in_hand.load(Ordering::Relaxed), self.steps_max + self.ahead());
+        let room = rows_max.saturating_sub(in_hand);
+        if in_hand < self.steps_max || room >= rows_max / 4 { room } else { 0 }
+    }
+
+    /// How many rows will have had a place within [`AHEAD_FOR`], as steps go now.
+    fn ahead(&self) -> usize {
+        match self.held_us.load(Ordering::Relaxed) {
+            // Nothing is known of its steps yet.
+            0 => 0,
+            held_us => {
+                let turns = AHEAD_FOR.as_micros() as u64 / held_us;
+                AHEAD_MAX.min((turns as usize).saturating_mul(self.steps_max))
+            }
+        }
+    }
+
+    /// Waits for room, and says for how many rows there is.
+    async fn wait_for_room(&self) -> usize {
+        loop {
+            let let_go = self.let_go.notified();
+            match self.room() {
+                0 => let_go.await,
+                room => return room.min(CLAIM_ROWS_MAX),
+            }
+        }
+    }
+
+    fn take(self: &Arc<Self>) -> Hand {
+        self.in_hand.fetch_add(1, Ordering::Relaxed);
+        Hand(self.clone())
+    }
+
+    /// Notes how long a place was held.
+    fn held(&self, held: Duration) {
+        let held_us = u64::try_from(held.as_micros()).unwrap_or(u64::MAX).max(1);
+        let mean_us = self.held_us.load(Ordering::Relaxed);
+        // Longer ones count at once: a row that waits behind them is not wanted here.
+        let mean_us =
+            if held_us > mean_us { held_us.midpoint(mean_us) } else { (mean_us * 15 + held_us) / 16 };
+        self.held_us.store(mean_us.max(1), Ordering::Relaxed);
+    }
+
+    /// Claims nothing ahead until steps that end say otherwise.
+    fn claim_nothing_ahead(&self) {
+        self.held_us.store(WAIT_MAX.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    async fn place(self: &Arc<Self>) -> RunningPlace {
+        let permit = self.places.clone().acquire_owned().await.expect("a queue's places are never closed");
+        RunningPlace { queue: self.clone(), since: Instant::now(), _permit: permit }
+    }
+}
+
+impl Hand {
+    /// Waits for a place to run another step in.
+    pub(super) async fn place(&self) -> RunningPlace {
+        self.0.place().await
+    }
+}
+
+impl Drop for Hand {
+    fn drop(&mut self) {
+        self.0.in_hand.fetch_sub(1, Ordering::Relaxed);
+        self.0.let_go.notify_one();
+    }
+}
+
+impl Drop for RunningPlace {
+    fn drop(&mut self) {
+        self.queue.held(self.since.elapsed());
+    }
+}
+
+/// A claimed row that waits for its place.
+struct Waiting {
+    _seen: Seen,
+    row: Claimed,
+    registered: Registered,
+    cancel: CancellationToken,
+    hand: Hand,
+    since: Instant,
+    /// How often brakes had been put on here when it was claimed.
+    brakes: u64,
+}
+
+/// Has `explain` say that an instance waits, until it is dropped.
+struct Seen {
+    shared: Arc<Shared>,
+    id: InstanceId,
+}
+
+impl Seen {
+    fn new(shared: &Arc<Shared>, id: InstanceId) -> Self {
+        shared.store.hub().claimed_ahead(id);
+        Self { shared: shared.clone(), id }
+    }
+}
+
+impl Drop for Seen {
+    fn drop(&mut self) {
+        self.shared.store.hub().starts(self.id);
+    }
+}
+
+/// Claims whenever there is room and perhaps a row for it.
+async fn claim_rows(shared: &Arc<Shared>, name: &str, queue: &Arc<Queue>, ahead: mpsc::Sender<Waiting>) {
+    let hub = shared.store.hub();
+    let mut pokes = hub.queue(name);
+    while let Some(asked) = shared.stop.run_until_cancelled(queue.wait_for_room()).await {
         // A poke that comes while we claim is seen by the wait below.
         pokes.borrow_and_update();
-        let asked = free.num_permits();
-        let claimed = claim(&shared, &name, asked).await;
+        let brakes = hub.brakes();
+        let claimed = claim(shared, name, asked).await;
         let took = claimed.len();
         for row in claimed {
-            let place = free.split(1).expect("no more rows than free places");
-            spawn(&shared, &steps, row, place);
+            let cancel = CancellationToken::new();
+            // One that runs here already has its claim back.
+            let Some(registered) = shared.running.add(row.id, row.seq, cancel.clone()) else { continue };
+            let hand = queue.take();
+            let (since, _seen) = (Instant::now(), Seen::new(shared, row.id));
+            let waiting = Waiting { _seen, row, registered, cancel, hand, since, brakes };
+            assert!(ahead.try_send(waiting).is_ok(), "there is room for every row in hand");
         }
-        drop(free);
         if took < asked {
             // The backlog is empty: only something new, or another process, can change that.
             let news = tokio::time::timeout(shared.config.poll, pokes.changed());
@@ -38,18 +207,6 @@ pub(super) async fn run(shared: Arc<Shared>, name: String, steps_max: usize, ste
             break;
         }
     }
-    drop(claiming);
-    std::future::pending::<()>().await;
-}
-
-/// Waits for one free place and takes all that are free with it.
-async fn take_free(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
-    let mut free = places.clone().acquire_owned().await.expect("a queue's places are never closed");
-    let more = places.available_permits().min(CLAIM_ROWS_MAX - 1);
-    if let Ok(rest) = places.clone().try_acquire_many_owned(more as u32) {
-        free.merge(rest);
-    }
-    free
 }
 
 async fn claim(shared: &Shared, queue: &str, rows_max: usize) -> Vec<Claimed> {
@@ -79,14 +236,55 @@ async fn claim(shared: &Shared, queue: &str, rows_max: usize) -> Vec<Claimed> {
     Vec::new()
 }
 
-fn spawn(shared: &Arc<Shared>, steps: &TaskTracker, row: Claimed, place: OwnedSemaphorePermit) {
+/// Starts rows in the order of their claims, each in a place. Gives back what must not start any more: all of them once
+/// told to stop, those claimed before a brake was put on, those of cancelled instances, and those that wait for long.
+async fn start_rows(
+    shared: &Arc<Shared>,
+    queue: &Arc<Queue>,
+    mut rows: mpsc::Receiver<Waiting>,
+    steps: &TaskTracker,
+) {
+    while let Some(waiting) = rows.recv().await {
+        let place = tokio::select! {
+            biased;
+            () = shared.stop.cancelled() => None,
+            place = queue.place() => Some(place),
+            () = tokio::time::sleep_until(waiting.since + WAIT_MAX) => {
+                queue.claim_nothing_ahead();
+                None
+            }
+        };
+        match place.filter(|_| waiting.brakes == shared.store.hub().brakes()) {
+            Some(_) if waiting.cancel.is_cancelled() => return_rows(shared, vec![waiting]).await,
+            Some(place) => start(shared, steps, waiting, place),
+            None => {
+                let mut all = vec![waiting];
+                while let Ok(waiting) = rows.try_recv() {
+                    all.push(waiting);
+                }
+                return_rows(shared, all).await;
+            }
+        }
+    }
+}
+
+/// Gives rows back as if they had not been claimed.
+async fn return_rows(shared: &Shared, rows: Vec<Waiting>) {
+    let claims: Vec<_> = rows.iter().map(|waiting| (waiting.row.id, waiting.row.seq)).collect();
+    tracing::debug!(rows = claims.len(), "gives back rows that it had claimed ahead");
+    give_back(shared, claims, Tried::No).await;
+    drop(rows);
+}
+
+fn start(shared: &Arc<Shared>, steps: &TaskTracker, waiting: Waiting, place: RunningPlace) {
     let shared = shared.clone();
     let abandon = shared.abandon.clone();
     // A panic that is not the user's leaves its row claimed: only giving up the registration frees it.
     let broken = shared.broken.clone().drop_guard();
+    let Waiting { row, registered, cancel, hand, .. } = waiting;
     steps.spawn(async move {
-        abandon.run_until_cancelled(step::run(&shared, row)).await;
+        let starting = step::Starting { row, registered, cancel, hand };
+        abandon.run_until_cancelled(step::run(&shared, starting, place)).await;
         broken.disarm();
-        drop(place);
     });
 }

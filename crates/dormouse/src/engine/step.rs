@@ -11,15 +11,25 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::lease::Registered;
+use super::queue::{Hand, RunningPlace};
 use super::{Shared, effects, lease};
 use crate::context::{Own, Progress};
 use crate::store::{Claimed, Commit, Hold, Receipt, Rider, Tried, Written};
 use crate::{At, Context, DynMachine, Error, Fault, Run, Spawn, StepError, Transition};
 
-/// Runs a claimed row until its claim is over.
-pub(super) async fn run(shared: &Shared, row: Claimed) {
-    let cancel = CancellationToken::new();
-    let Some(registered) = shared.running.add(row.id, row.seq, cancel.clone()) else { return };
+/// A claimed row that starts to run.
+pub(super) struct Starting {
+    pub(super) row: Claimed,
+    pub(super) registered: Registered,
+    pub(super) cancel: CancellationToken,
+    pub(super) hand: Hand,
+}
+
+/// Runs a claimed row until its claim is over. Its steps run in a place; its outcomes are committed without one.
+pub(super) async fn run(shared: &Shared, starting: Starting, place: RunningPlace) {
+    let Starting { row, registered, cancel, hand } = starting;
+    let mut place = Some(place);
     let machine =
         shared.registry.get(&row.machine, row.version).expect("only registered machines are claimed").clone();
     let lifted = lift(&*machine, &row);
@@ -63,7 +73,10 @@ pub(super) async fn run(shared: &Shared, row: Claimed) {
         let next = outcome.transition.next().cloned();
         let receipt = match with_rider {
             Carried::Receipt(receipt) => Some(receipt),
-            Carried::Alone => shared.committer.commit(outcome).await,
+            Carried::Alone => {
+                place = None;
+                shared.committer.commit(outcome).await
+            }
             Carried::Lost => return,
         };
         match (receipt, next) {
@@ -71,6 +84,9 @@ pub(super) async fn run(shared: &Shared, row: Claimed) {
                 at = next;
                 registered.go_on(seq);
                 cx.go_on(seq, inbox, now);
+                if place.is_none() {
+                    place = Some(hand.place().await);
+                }
                 handed_out = Instant::now();
             }
             _ => return,

@@ -48,6 +48,7 @@ mod access;
 mod attempts;
 mod barriers;
 mod children;
+mod claimed_ahead;
 mod claims;
 mod declared;
 mod encoding;

@@ -70,7 +70,10 @@ pub(super) async fn pause(
     let query = || sqlx::query(sql).bind(namespace).bind(id).bind(key).bind(paused);
     let row = db.one(|| query().bind(expected(expected_seq))).await?;
     match row.value("answer")? {
-        "ok" => Ok(Written { value: InstanceId(row.value("id")?), effects: row.effects()? }),
+        "ok" => {
+            let effects = Effects { braked: paused, ..row.effects()? };
+            Ok(Written { value: InstanceId(row.value("id")?), effects })
+        }
         answer => {
             let reason = "only a live instance can be paused or resumed";
             Err(refused(answer, &row, target, expected_seq, reason))
@@ -97,7 +100,7 @@ pub(super) async fn tag(
 }
 
 pub(super) async fn pause_queue(db: &Db, namespace: &str, queue: &str, brake: Brake) -> Result<Written<()>> {
-    let mut effects = Effects::default();
+    let mut effects = Effects { braked: brake == Brake::On, ..Effects::default() };
     let sql = match brake {
         Brake::On => {
             "insert into dormouse.paused_queues (namespace, queue, at) values ($1, $2, dormouse.now()) \

@@ -50,6 +50,8 @@ struct Poke {
     ended: Vec<InstanceId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     cancel: Vec<InstanceId>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    braked: bool,
 }
 
 impl Pokes {
@@ -80,10 +82,10 @@ impl Pokes {
     }
 
     fn take(&self) -> Poke {
-        let Effects { queues, wake_at, mut ended, mut cancel } = std::mem::take(&mut *self.lock());
+        let Effects { queues, wake_at, mut ended, mut cancel, braked } = std::mem::take(&mut *self.lock());
         ended.truncate(IDS_MAX);
         cancel.truncate(IDS_MAX / 4);
-        Poke { from: self.from, queues, wake_at, ended, cancel }
+        Poke { from: self.from, queues, wake_at, ended, cancel, braked }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Effects> {
@@ -165,8 +167,8 @@ async fn is_alive(listener: &mut PgListener) -> bool {
 fn hear(own: u64, hub: &Hub, payload: &str) {
     match serde_json::from_str::<Poke>(payload) {
         Ok(poke) if poke.from == own => {}
-        Ok(Poke { queues, wake_at, ended, cancel, .. }) => {
-            hub.apply(&Effects { queues, wake_at, ended, cancel });
+        Ok(Poke { queues, wake_at, ended, cancel, braked, .. }) => {
+            hub.apply(&Effects { queues, wake_at, ended, cancel, braked });
         }
         Err(error) => tracing::debug!(%error, "a poke that is not understood"),
     }

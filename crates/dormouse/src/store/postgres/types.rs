@@ -124,6 +124,7 @@ impl Columns for PgRow {
             wake_at: self.moment_or_none("wake_at")?,
             ended: ids("ended")?,
             cancel: ids("cancel")?,
+            braked: false,
         })
     }
 }

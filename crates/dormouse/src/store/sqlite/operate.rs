@@ -171,6 +171,7 @@ pub(super) fn pause(
         return Err(Error::WrongStatus { id: row.id, status: row.status, reason });
     }
     row.paused = brake == Brake::On;
+    tx.effects.braked |= row.paused;
     tx.save(&mut row)?;
     Ok(row.id)
 }
@@ -201,6 +202,7 @@ pub(super) fn tag(
 pub(super) fn pause_queue(tx: &mut Tx<'_>, namespace: &str, queue: &str, brake: Brake) -> Result<()> {
     match brake {
         Brake::On => {
+            tx.effects.braked = true;
             tx.sql(
                 "insert into paused_queues (namespace, queue, at) values (?1, ?2, ?3) on conflict do nothing",
             )?
