@@ -96,6 +96,11 @@ impl Hub {
         poke(&self.timer);
     }
 
+    /// Whether an engine of this process serves a queue, or did.
+    pub(crate) fn is_listened_to(&self) -> bool {
+        !lock(&self.queues).is_empty()
+    }
+
     /// What a queue's loop listens to.
     pub(crate) fn queue(&self, name: &str) -> watch::Receiver<()> {
         lock(&self.queues).entry(name.to_owned()).or_insert_with(|| watch::Sender::new(())).subscribe()

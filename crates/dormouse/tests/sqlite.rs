@@ -226,8 +226,14 @@ async fn a_write_waits_for_another_process_that_holds_the_file() {
     let other = Connection::open(&path).expect("it opens");
     other.execute_batch("begin immediate").expect("the lock");
     let client = Client::on(store);
-    let waiting = tokio::spawn(async move { client.start_many([m()]).await });
-    assert!(!waiting.is_finished());
+    let mut waiting = tokio::spawn(async move { client.start_many([m()]).await });
+    // However long it takes: neither an answer nor a refusal before the file is free.
+    let answer = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
+    assert!(answer.is_err(), "it did not wait: {answer:?}");
+    let read = Connection::open(&path).expect("it opens");
+    let written: i64 =
+        read.query_row("select count(*) from instances", [], |row| row.get(0)).expect("a read");
+    assert_eq!(written, 0);
     other.execute_batch("rollback").expect("the lock is free again");
     waiting.await.expect("no panic").expect("it is written once the file is free");
 }
@@ -262,6 +268,66 @@ async fn engines_of_two_stores_on_one_file_share_the_work() {
     }
     first.shutdown().await;
     second.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_process_starts_and_signals_moves_an_engine_without_its_poll() {
+    const SOON: Duration = Duration::from_secs(60);
+    let dir = directory();
+    let path = dir.path().join("elsewhere.db");
+    // Another store on the file is as far from this one as another process: only the file connects them.
+    let (here, there) = (open(&path).await, open(&path).await);
+    let never = Duration::from_secs(3600);
+    let engine = Engine::on(here).machine(Patient).poll(never).start().await.expect("it starts");
+    let elsewhere = Client::on(there);
+    let id =
+        elsewhere.start_many([NewInstance::of::<Patient>(Patience::Wait)]).await.expect("a start")[0].id();
+    let parked = async {
+        while elsewhere.get(id).await.expect("a read").expect("it is there").status != Status::AwaitingSignal
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(SOON, parked).await.expect("its start was noticed");
+    elsewhere.signal_raw(id, NewSignal::new("go", Json::null())).await.expect("a live target");
+    let ended = engine.client().wait_end(id, SOON).await.expect("its signal was noticed");
+    assert_eq!(ended.status, Status::Done);
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_starts_over_while_reads_overlap() {
+    let dir = directory();
+    let path = dir.path().join("log.db");
+    let client = Client::on(open(&path).await);
+    let state = Json::from(serde_json::json!("x".repeat(256 * 1024)));
+    let large = || NewInstance::named("m", 1, At { step: "start".into(), state: state.clone() });
+    client.start_many((0..40).map(|_| large())).await.expect("a start");
+    // Of the four that read, each starts before the one before it has ended.
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let readers: Vec<_> = (0..8)
+        .map(|_| {
+            let (client, stop) = (client.clone(), stop.clone());
+            tokio::spawn(async move {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let filter = dormouse::store::Filter { limit: 1000, ..Default::default() };
+                    client.list(filter).await.expect("a read");
+                }
+            })
+        })
+        .collect();
+    let mut longest = 0;
+    for _ in 0..60 {
+        client.start_many((0..10).map(|_| large())).await.expect("a start");
+        let log = std::fs::metadata(path.with_extension("db-wal")).map_or(0, |log| log.len());
+        longest = longest.max(log);
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    for reader in readers {
+        reader.await.expect("no panic");
+    }
+    // 160 MB were written; 64 MB is when new reads wait for a moment.
+    assert!(longest < 110 * 1024 * 1024, "the log grew to {longest} bytes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -303,6 +369,27 @@ async fn a_store_that_is_closed_leaves_one_file_behind() {
         .map(|file| file.expect("a file").file_name().into_string().expect("a name"))
         .collect();
     assert_eq!(files, ["closed.db"]);
+}
+
+struct Patient;
+
+#[derive(serde::Serialize, serde::Deserialize)]
+enum Patience {
+    Wait,
+    End,
+}
+
+impl dormouse::Machine for Patient {
+    const NAME: &'static str = "patient";
+    type State = Patience;
+    type Output = ();
+
+    async fn step(&self, state: Patience, _cx: &dormouse::Context) -> dormouse::StepResult<Self> {
+        Ok(match state {
+            Patience::Wait => dormouse::Outcome::await_signals(["go"], Patience::End),
+            Patience::End => dormouse::Outcome::done(()),
+        })
+    }
 }
 
 struct Count;

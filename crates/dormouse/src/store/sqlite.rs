@@ -56,7 +56,7 @@ use crate::{
 
 /// A SQLite database file, or one in memory.
 pub struct SqliteStore {
-    hub: Hub,
+    hub: Arc<Hub>,
     clock: Arc<dyn Clock>,
     schema_found: i64,
     // Dropped before the writer: whoever closes last folds the log into the file.
@@ -78,15 +78,18 @@ impl SqliteStore {
             move || open::file(&path)
         })
         .await?;
-        let writer = Writer::start(conn, clock.clone())?;
-        Ok(Self { hub: Hub::default(), clock, schema_found, writer, readers: Some(Readers::new(path)) })
+        let (hub, reads) = (Arc::<Hub>::default(), Arc::default());
+        let writer = Writer::start(conn, clock.clone(), hub.clone(), Arc::clone(&reads))?;
+        writer.watch_others(hub.clone())?;
+        Ok(Self { hub, clock, schema_found, writer, readers: Some(Readers::new(path, reads)) })
     }
 
     /// A database in memory, gone when dropped: for tests.
     pub fn in_memory(clock: Arc<dyn Clock>) -> Result<Self> {
         let (conn, schema_found) = open::memory()?;
-        let writer = Writer::start(conn, clock.clone())?;
-        Ok(Self { hub: Hub::default(), clock, schema_found, writer, readers: None })
+        let hub = Arc::<Hub>::default();
+        let writer = Writer::start(conn, clock.clone(), hub.clone(), Arc::default())?;
+        Ok(Self { hub, clock, schema_found, writer, readers: None })
     }
 
     /// How many fsyncs the writer has caused: one for each group commit, two for each checkpoint.
@@ -209,8 +212,8 @@ impl Store for SqliteStore {
         self.sweep(move |tx| lease::release(tx, worker, &claims, tried))
     }
 
-    fn reap(&self, rows_max: usize) -> Reply<'_, Written<usize>> {
-        self.sweep(move |tx| lease::reap(tx, rows_max))
+    fn reap(&self, rows_max: usize, crashes_max: u32) -> Reply<'_, Written<usize>> {
+        self.sweep(move |tx| lease::reap(tx, rows_max, crashes_max))
     }
 
     fn collect(&self, collect: Collect) -> Reply<'_, Collected> {

@@ -28,7 +28,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0014_runs.sql"),
 ];
 /// How long a statement waits for another process before it is [`Error::Busy`].
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first SQLite without the WAL-reset corruption bug.
 const SQLITE_SAFE_VERSION: i32 = 3_051_003;
 

@@ -4,12 +4,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::counts::Counts;
+use super::open;
+use super::readers::Gate;
 use super::tx::Tx;
+use crate::poke::Hub;
 use crate::store::Written;
 use crate::{Clock, Error, Result};
 
@@ -19,6 +23,12 @@ const WAITING_MAX: usize = 4096;
 const GROUP_MAX: usize = 1024;
 /// The WAL is copied into the database when it holds this many pages.
 const CHECKPOINT_PAGES: i64 = 4000;
+/// Reads that overlap keep the WAL from starting over. When it holds this many pages, new ones wait for a moment.
+const LONG_PAGES: i64 = 4 * CHECKPOINT_PAGES;
+/// That moment.
+const READS_WAIT_MAX: Duration = Duration::from_millis(200);
+/// How often another process's writes are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Whether a write's answer waits for the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,21 +45,43 @@ pub(super) enum Sync {
 /// A handle on the writer thread, which ends when the last handle is dropped.
 pub(super) struct Writer {
     /// `None` only while it is being dropped.
-    jobs: Option<mpsc::Sender<Box<dyn Job>>>,
+    jobs: Option<mpsc::Sender<Asks>>,
     fsyncs: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    pub(super) fn start(conn: Connection, clock: Arc<dyn Clock>) -> Result<Self> {
+    pub(super) fn start(
+        conn: Connection,
+        clock: Arc<dyn Clock>,
+        hub: Arc<Hub>,
+        reads: Arc<Gate>,
+    ) -> Result<Self> {
         let (jobs, waiting) = mpsc::channel(WAITING_MAX);
         let fsyncs = Arc::new(AtomicU64::new(0));
-        let counted = fsyncs.clone();
+        let file = File { conn, clock, hub, reads, fsyncs: fsyncs.clone() };
         let thread = std::thread::Builder::new()
             .name("dormouse-writer".to_owned())
-            .spawn(move || run(&conn, &*clock, waiting, &counted))
+            .spawn(move || run(&file, waiting))
             .map_err(|error| Error::Storage(Box::new(error)))?;
         Ok(Self { jobs: Some(jobs), fsyncs, thread: Some(thread) })
+    }
+
+    /// Has the writer look, again and again, whether another process has written: whoever listens here is poked then.
+    pub(super) fn watch_others(&self, hub: Arc<Hub>) -> Result<()> {
+        let jobs = self.jobs.as_ref().ok_or(Error::Closed)?.downgrade();
+        let watch = move || {
+            while let Some(jobs) = jobs.upgrade() {
+                // A writer that is busy looks after its group anyway.
+                if hub.is_listened_to() {
+                    let _ = jobs.try_send(Asks::Look);
+                }
+                drop(jobs);
+                std::thread::sleep(LOOK_EVERY);
+            }
+        };
+        let thread = std::thread::Builder::new().name("dormouse-watch".to_owned()).spawn(watch);
+        thread.map(drop).map_err(|error| Error::Storage(Box::new(error)))
     }
 
     /// Runs a verb in the next group, and answers once that is on disk.
@@ -61,7 +93,7 @@ impl Writer {
         let (reply, answer) = oneshot::channel();
         let job = Box::new(Asked { verb, sync, answer: None, reply });
         let jobs = self.jobs.as_ref().ok_or(Error::Closed)?;
-        jobs.send(job).await.map_err(|_| Error::Closed)?;
+        jobs.send(Asks::Job(job)).await.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
 
@@ -80,6 +112,22 @@ impl Drop for Writer {
             let _ = thread.join();
         }
     }
+}
+
+/// What the writer is asked for.
+enum Asks {
+    Job(Box<dyn Job>),
+    /// To look whether another process has written.
+    Look,
+}
+
+/// What the writer thread works with.
+struct File {
+    conn: Connection,
+    clock: Arc<dyn Clock>,
+    hub: Arc<Hub>,
+    reads: Arc<Gate>,
+    fsyncs: Arc<AtomicU64>,
 }
 
 /// A write that can be run, perhaps more than once, and answered after the commit.
@@ -130,15 +178,41 @@ where
     }
 }
 
-fn run(conn: &Connection, clock: &dyn Clock, mut waiting: mpsc::Receiver<Box<dyn Job>>, fsyncs: &AtomicU64) {
-    let mut group = Vec::with_capacity(GROUP_MAX);
-    while waiting.blocking_recv_many(&mut group, GROUP_MAX) > 0 {
+fn run(file: &File, mut waiting: mpsc::Receiver<Asks>) {
+    let File { conn, clock, hub, reads, fsyncs } = file;
+    let mut asked = Vec::with_capacity(GROUP_MAX);
+    let mut version = data_version(conn);
+    let mut long_pages = LONG_PAGES;
+    while waiting.blocking_recv_many(&mut asked, GROUP_MAX) > 0 {
+        let mut look = false;
+        let mut group = Vec::with_capacity(asked.len());
+        for asks in asked.drain(..) {
+            match asks {
+                Asks::Job(job) => group.push(job),
+                Asks::Look => look = true,
+            }
+        }
+        if look {
+            let found = data_version(conn);
+            if found != version {
+                hub.poke_all();
+            }
+            version = found;
+        }
+        if group.is_empty() {
+            continue;
+        }
         metrics::histogram!("dormouse_sqlite_group_writes").record(group.len() as f64);
-        write_group(conn, clock, std::mem::take(&mut group), fsyncs);
-        if let Err(error) = checkpoint(conn, fsyncs) {
+        write_group(conn, &**clock, group, fsyncs);
+        if let Err(error) = checkpoint(conn, reads, fsyncs, &mut long_pages) {
             tracing::warn!(%error, "the WAL could not be checkpointed; trying again after the next group");
         }
     }
+}
+
+/// A number that changes with every write of another connection, and with none of this one's.
+fn data_version(conn: &Connection) -> Option<i64> {
+    conn.prepare_cached("pragma data_version").ok()?.query_row([], |row| row.get(0)).ok()
 }
 
 /// Writes a group in one transaction; if any of it fails, each write in one of its own.
@@ -221,14 +295,34 @@ fn set_sync(conn: &Connection, sync: Sync) -> Result<()> {
     Ok(conn.execute_batch(pragma)?)
 }
 
-/// Copies the WAL into the database once it is long, so that it can start over.
-fn checkpoint(conn: &Connection, fsyncs: &AtomicU64) -> Result<()> {
+/// Copies the WAL into the database once it is long, so that it can start over. Where reads that overlap keep it from
+/// that, new ones wait until those that are under way have ended.
+fn checkpoint(conn: &Connection, reads: &Gate, fsyncs: &AtomicU64, long_pages: &mut i64) -> Result<()> {
     let wal_pages: i64 =
         conn.prepare_cached("pragma wal_checkpoint(noop)")?.query_row([], |row| row.get(1))?;
     if wal_pages >= CHECKPOINT_PAGES {
         conn.prepare_cached("pragma wal_checkpoint(passive)")?.query_row([], |_| Ok(()))?;
         fsyncs.fetch_add(2, Ordering::Relaxed);
     }
+    if wal_pages < *long_pages {
+        return Ok(());
+    }
+    let closed = reads.close();
+    let started = Instant::now();
+    // A read of another process cannot be kept from starting: it is not waited for either.
+    conn.busy_timeout(Duration::ZERO)?;
+    let mut held_up = true;
+    while held_up && started.elapsed() < READS_WAIT_MAX {
+        let truncated =
+            conn.prepare_cached("pragma wal_checkpoint(truncate)")?.query_row([], |row| row.get(0));
+        held_up = truncated.unwrap_or(true);
+        if held_up {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    drop(closed);
+    conn.busy_timeout(open::BUSY_TIMEOUT)?;
+    *long_pages = if held_up { wal_pages + CHECKPOINT_PAGES } else { LONG_PAGES };
     Ok(())
 }
 
@@ -250,7 +344,8 @@ mod tests {
     #[tokio::test]
     async fn a_broken_invariant_fails_its_own_write_and_the_writer_goes_on() {
         let conn = Connection::open_in_memory().expect("it opens");
-        let writer = Writer::start(conn, Arc::new(crate::SystemClock)).expect("a thread");
+        let writer = Writer::start(conn, Arc::new(crate::SystemClock), Arc::default(), Arc::default())
+            .expect("a thread");
         let broken =
             writer.write(Sync::Full, |_| -> Result<()> { panic!("the barrier fell below zero") }).await;
         assert!(broken.is_err_and(|error| error.to_string().contains("the barrier fell below zero")));
