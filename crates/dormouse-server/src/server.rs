@@ -317,7 +317,14 @@ impl App {
         };
         self.client.store().record_audit(vec![entry]).await?;
         if self.changes.fetch_add(1, Ordering::Relaxed) % TIDY_EVERY == TIDY_EVERY - 1 {
-            self.client.store().tidy(repeat::KEPT_FOR, self.audit_for, TIDY_ROWS_MAX).await?;
+            // Beside the change: it neither waits for this nor fails with it.
+            let (client, audit_for) = (self.client.clone(), self.audit_for);
+            tokio::spawn(async move {
+                let tidied = client.store().tidy(repeat::KEPT_FOR, audit_for, TIDY_ROWS_MAX).await;
+                if let Err(error) = tidied {
+                    tracing::warn!(%error, "could not remove old answers and audit entries; trying again later");
+                }
+            });
         }
         Ok(())
     }

@@ -86,11 +86,20 @@ impl Own {
         })
     }
 
-    /// Takes what the step gathered, for its commit or to let go of it.
-    pub(crate) fn take(&self) -> Option<Rider> {
-        self.rider.try_lock().expect("a step that is over writes no more").take()
+    /// Takes what the step gathered, for its commit or to let go of it. A task that the step left behind may still
+    /// write: what it holds is not to be had.
+    pub(crate) fn take(&self) -> std::result::Result<Option<Rider>, StillWrites> {
+        self.rider.try_lock().map(|mut rider| rider.take()).map_err(|_| StillWrites)
     }
 }
+
+/// Something that a step left behind holds its transaction.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the step returned while a task that it started still holds `cx.transaction()`; nothing of its own writes is \
+     committed: await such tasks before the step returns"
+)]
+pub(crate) struct StillWrites;
 
 impl fmt::Debug for Own {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

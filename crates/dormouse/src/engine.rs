@@ -54,6 +54,7 @@ pub(crate) struct Config {
     pub(crate) lease: Duration,
     pub(crate) poll: Duration,
     pub(crate) drain: Duration,
+    pub(crate) crashes_max: u32,
     pub(crate) run_ahead_steps: u32,
     pub(crate) run_ahead: Duration,
     pub(crate) limits: Limits,
@@ -223,8 +224,8 @@ async fn serve(
     tokio::select! {
         () = lease::keep(&shared) => Ended::LeaseLost,
         () = broken(&shared) => Ended::Broken,
-        () = drained(&shared, &steps) => {
-            lease::give_up(&shared).await;
+        cut_short = drained(&shared, &steps) => {
+            lease::give_up(&shared, cut_short).await;
             Ended::Stopped
         }
     }
@@ -238,15 +239,17 @@ async fn broken(shared: &Shared) {
     }
 }
 
-/// Resolves once asked to stop, and running steps have committed or used up their time.
-async fn drained(shared: &Shared, steps: &TaskTracker) {
+/// Resolves once asked to stop, and running steps have committed or used up their time; tells which claims were cut short.
+async fn drained(shared: &Shared, steps: &TaskTracker) -> Vec<lease::Claim> {
     shared.stop.cancelled().await;
     steps.close();
     if tokio::time::timeout(shared.config.drain, steps.wait()).await.is_err() {
         tracing::warn!(left = steps.len(), "the drain time is over: releasing what still runs");
     }
+    let cut_short = shared.running.all();
     shared.abandon.cancel();
     steps.wait().await;
+    cut_short
 }
 
 type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;

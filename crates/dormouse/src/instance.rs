@@ -6,7 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{Limits, check_name, check_tags};
+use crate::limits::{Limits, check_name, check_tags, check_version};
 use crate::machine::{decode_at, encode_at};
 use crate::{Error, History, Job, JobMachine, JobState, Json, Machine, NewSignal, Result, When};
 
@@ -340,6 +340,7 @@ impl NewInstance {
         }
         check_name("namespace", &self.namespace)?;
         check_name("machine name", &self.machine)?;
+        check_version(self.version).map_err(Error::InvalidState)?;
         check_name("step name", &self.at.step)?;
         check_name("queue", &self.queue)?;
         if let Some(key) = &self.key {

@@ -77,6 +77,17 @@ pub(crate) fn check_reason(text: &str) -> Result<()> {
 }
 
 /// Refuses a name that is empty, too long, or holds control characters.
+/// The largest version of a machine, as every store counts it.
+const VERSION_MAX: u32 = i32::MAX as u32;
+
+/// Refuses a machine's version that not every store could hold.
+pub(crate) fn check_version(version: u32) -> std::result::Result<(), String> {
+    if version > VERSION_MAX {
+        return Err(format!("its version {version} is too large; the largest is {VERSION_MAX}"));
+    }
+    Ok(())
+}
+
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<()> {
     let reason = if name.is_empty() {
         "it is empty"

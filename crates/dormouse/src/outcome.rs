@@ -314,6 +314,24 @@ impl Transition {
         }
     }
 
+    /// About how many bytes its documents take.
+    pub(crate) fn bytes(&self) -> usize {
+        let documents = match self {
+            Self::Spawn(Spawn { children, .. }) => {
+                let of = |child: &NewInstance| {
+                    let signals = child.signals.iter().map(|signal| signal.payload.as_str().len());
+                    child.at.state.as_str().len() + signals.sum::<usize>()
+                };
+                children.iter().map(of).sum()
+            }
+            Self::Dispatch(Dispatch { asks, .. }) => asks.iter().map(|ask| ask.request.as_str().len()).sum(),
+            Self::Done { output } => output.as_str().len(),
+            Self::Fail { error } | Self::Replay { error: Some(error), .. } => error.len(),
+            Self::Next { .. } | Self::Replay { .. } | Self::Sleep { .. } | Self::Await { .. } => 0,
+        };
+        documents + self.at().map_or(0, |at| at.state.as_str().len())
+    }
+
     /// The place it leads to, unless it ends.
     pub fn at(&self) -> Option<&At> {
         match self {

@@ -124,8 +124,9 @@ pub trait Store: UnitStore + Send + Sync + 'static {
         tried: Tried,
     ) -> Reply<'_, Written<usize>>;
 
-    /// Takes back up to `rows_max` claims of workers whose lease is over.
-    fn reap(&self, rows_max: usize) -> Reply<'_, Written<usize>>;
+    /// Takes back up to `rows_max` claims of workers whose lease is over. An instance whose step was lost in this way
+    /// `crashes_max` times in a row, with no commit between them, has failed.
+    fn reap(&self, rows_max: usize, crashes_max: u32) -> Reply<'_, Written<usize>>;
 
     /// Removes up to `rows_max` ended instances, and old events, and says how many rows went.
     fn collect(&self, collect: Collect) -> Reply<'_, Collected>;
@@ -437,6 +438,14 @@ pub enum Lease {
     },
     /// It is over: nothing this worker holds is its own any more.
     Lost,
+}
+
+/// Why an instance failed whose step took its worker along again and again.
+pub(crate) fn too_many_crashes(step: &str, crashes: u32) -> String {
+    format!(
+        "its worker died, or lost its lease, {crashes} times in a row while step {step:?} ran: it is not tried again; \
+         retry the instance once the cause is mended"
+    )
 }
 
 /// Whether a step ran on a claim that is given back.

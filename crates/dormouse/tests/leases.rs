@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dormouse::store::Store;
 use dormouse::store::sqlite::SqliteStore;
-use dormouse::{BoxError, Context, Engine, Job, NewInstance, Status};
+use dormouse::{BoxError, Context, Engine, EventKind, Job, NewInstance, Status};
 use tempfile::TempDir;
 
 const LEASE: Duration = Duration::from_millis(150);
@@ -61,6 +61,7 @@ async fn a_file_that_is_locked_for_longer_than_a_lease_loses_and_doubles_nothing
     other.execute_batch("begin immediate").expect("the lock");
     tokio::time::sleep(LEASE * 3).await;
     other.execute_batch("rollback").expect("the lock is free again");
+    let mut taken_back = 0;
     for id in &ids {
         let ended = engine.client().wait_end(id.id(), SOON).await.expect("it ends");
         assert_eq!(ended.status, Status::Done);
@@ -71,6 +72,10 @@ async fn a_file_that_is_locked_for_longer_than_a_lease_loses_and_doubles_nothing
             (1..=ended.seq).collect::<Vec<_>>(),
             "committed once, or taken back and run again"
         );
+        taken_back += history.iter().filter(|event| event.kind == EventKind::Reaped).count();
+        assert_eq!(history.iter().filter(|event| event.kind == EventKind::Done).count(), 1);
     }
+    // Every run but the first of each is one that was taken back, and says so.
+    assert_eq!(runs.load(Ordering::SeqCst), 20 + taken_back);
     engine.shutdown().await;
 }

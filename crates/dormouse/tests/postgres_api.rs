@@ -440,9 +440,67 @@ async fn counts_are_folded_when_they_take_room() {
     assert_eq!(counts().await, expected);
     let rows = "select count(*) from dormouse.counts";
     assert_eq!(world.one::<i64>(rows).await, 40_001);
-    world.store.reap(10).await.expect("a sweep");
+    world.store.reap(10, 10).await.expect("a sweep");
     assert_eq!(counts().await, expected);
     assert_eq!(world.one::<i64>(rows).await, 3);
-    world.store.reap(10).await.expect("a sweep");
+    world.store.reap(10, 10).await.expect("a sweep");
     assert_eq!(counts().await, expected, "and there is nothing to fold in what is folded");
+}
+
+/// A step that leaves a task behind which holds its transaction.
+struct Careless;
+
+#[derive(Serialize, Deserialize)]
+enum Lapse {
+    Start,
+}
+
+impl Machine for Careless {
+    const NAME: &'static str = "careless";
+    type State = Lapse;
+    type Output = ();
+
+    async fn step(&self, Lapse::Start: Lapse, cx: &Context) -> StepResult<Self> {
+        let (cx, held) = (cx.clone(), Arc::new(Semaphore::new(0)));
+        let holds = held.clone();
+        tokio::spawn(async move {
+            let _transaction = cx.transaction().await;
+            holds.add_permits(1);
+            std::future::pending::<()>().await;
+        });
+        let _ = held.acquire().await;
+        Ok(Outcome::done(()))
+    }
+}
+
+/// A step that runs until it is told to end.
+struct Innocent(Arc<Semaphore>);
+
+impl Job for Innocent {
+    const NAME: &'static str = "innocent";
+    type Input = ();
+    type Output = ();
+
+    async fn run(&self, (): (), _cx: &Context) -> Result<(), BoxError> {
+        let _ = self.0.acquire().await;
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_outlives_its_step_and_holds_its_transaction_fails_that_step_alone() {
+    let world = World::new().await;
+    let may_end = Arc::new(Semaphore::new(0));
+    let builder = Engine::on(world.store.clone()).machine(Careless).job(Innocent(may_end.clone()));
+    let engine = builder.start().await.expect("it starts");
+    let client = engine.client();
+    let innocent = client.start_job::<Innocent>(()).await.expect("a start");
+    let careless = client.start::<Careless>(Lapse::Start).await.expect("a start");
+    let failed = client.wait_end(careless, SOON).await.expect("it ends");
+    let reason = failed.last_error.expect("a reason");
+    assert!(failed.status == Status::Failed && reason.contains("still holds `cx.transaction()`"), "{reason}");
+    may_end.add_permits(1);
+    let ended = client.wait_end(innocent, SOON).await.expect("it ends");
+    assert_eq!((ended.status, ended.attempt), (Status::Done, 0), "the worker went on");
+    engine.shutdown().await;
 }

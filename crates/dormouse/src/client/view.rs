@@ -41,7 +41,8 @@ impl Client {
         within: Duration,
         is_reached: fn(Status) -> bool,
     ) -> Result<Instance> {
-        let deadline = Instant::now() + within;
+        // One that is too far off to be told as a moment is none.
+        let deadline = Instant::now().checked_add(within);
         let id = match target {
             Target::Id(id) => id,
             Target::Key(_) => self.get(target.clone()).await?.ok_or(Error::NotFound(target))?.id,
@@ -57,11 +58,16 @@ impl Client {
                 return Ok(instance);
             }
             let now = Instant::now();
-            if now >= deadline {
+            let left = deadline.map_or(WAIT_POLL, |deadline| deadline.saturating_duration_since(now));
+            if left.is_zero() {
                 let explanation = self.explain(id).await?;
-                return Err(Error::StillLive { id, waited_ms: within.as_millis() as u64, explanation });
+                return Err(Error::StillLive {
+                    id,
+                    waited_ms: u64::try_from(within.as_millis()).unwrap_or(u64::MAX),
+                    explanation,
+                });
             }
-            let _ = tokio::time::timeout(WAIT_POLL.min(deadline - now), told).await;
+            let _ = tokio::time::timeout(WAIT_POLL.min(left), told).await;
         }
     }
 

@@ -36,6 +36,7 @@ impl EngineBuilder {
             lease: Duration::from_secs(15),
             poll: Duration::from_secs(1),
             drain: Duration::from_secs(10),
+            crashes_max: 10,
             run_ahead_steps: 64,
             run_ahead: Duration::from_millis(100),
             limits: Limits::default(),
@@ -101,6 +102,14 @@ impl EngineBuilder {
     /// How long running steps may go on after a shutdown was asked for (10 s unless set).
     pub fn drain(mut self, within: Duration) -> Self {
         self.config.drain = within;
+        self
+    }
+
+    /// How often in a row a step may be lost with its worker, by a crash or a lost lease, before its instance is failed
+    /// (10 unless set; `u32::MAX` is never). A commit starts the count anew, and so does a retry. It holds for what this
+    /// engine takes back from others.
+    pub fn crashes_max(mut self, crashes_max: u32) -> Self {
+        self.config.crashes_max = crashes_max;
         self
     }
 
@@ -211,6 +220,9 @@ impl EngineBuilder {
             Namespaces::Only(names) => names.iter().try_for_each(|name| check_name("namespace", name)),
             Namespaces::All => Ok(()),
         }?;
+        if self.config.crashes_max == 0 {
+            return refuse("with no crash allowed nothing could be taken back; allow at least 1".to_owned());
+        }
         if self.config.lease < Duration::from_millis(30) {
             return refuse("a lease under 30 ms cannot be kept".to_owned());
         }

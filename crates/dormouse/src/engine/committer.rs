@@ -13,6 +13,8 @@ use crate::{Error, Result, Transition};
 
 /// Outcomes in one group.
 const GROUP_MAX: usize = 1024;
+/// Bytes of documents in one group, unless a single outcome has more.
+const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// How often an outcome is tried before a healthy store makes it fail.
 const TRIES_MAX: u32 = 3;
 /// How long an outcome whose row another transaction holds is put off.
@@ -53,11 +55,10 @@ pub(super) async fn run(shared: Arc<Shared>, mut pending: mpsc::Receiver<Pending
     loop {
         let mut group = Vec::new();
         tokio::select! {
-            taken = pending.recv_many(&mut group, GROUP_MAX), if writing.len() < groups_max => {
-                if taken == 0 {
-                    return;
-                }
-            }
+            first = pending.recv(), if writing.len() < groups_max => match first {
+                None => return,
+                Some(first) => gather(first, &mut pending, &mut group),
+            },
             // A moment, not a pause in the load: that may never come.
             () = tokio::time::sleep_until(busy_until), if !busy.is_empty() && writing.len() < groups_max => {
                 group.append(&mut busy);
@@ -71,6 +72,17 @@ pub(super) async fn run(shared: Arc<Shared>, mut pending: mpsc::Receiver<Pending
             }
         }
         writing.spawn(write_group(shared.clone(), group));
+    }
+}
+
+/// Adds what has gathered behind an outcome, as far as a group goes.
+fn gather(first: Pending, pending: &mut mpsc::Receiver<Pending>, group: &mut Vec<Pending>) {
+    let mut bytes = first.commit.transition.bytes();
+    group.push(first);
+    while group.len() < GROUP_MAX && bytes < GROUP_BYTES_MAX {
+        let Ok(next) = pending.try_recv() else { return };
+        bytes += next.commit.transition.bytes();
+        group.push(next);
     }
 }
 

@@ -7,11 +7,32 @@ use crate::store::{Effects, Receipt};
 /// themselves, when the steps that hold them see their receipts.
 pub(super) fn apply(shared: &Shared, receipts: &[Receipt], effects: &Effects) {
     shared.store.poke(effects);
-    let stale = receipts.iter().filter(|receipt| matches!(receipt, Receipt::Stale)).count();
-    metrics::counter!("dormouse_commits_total").increment((receipts.len() - stale) as u64);
+    let (commits, stale) = tally(receipts);
+    metrics::counter!("dormouse_commits_total").increment(commits as u64);
     if stale > 0 {
         tracing::warn!(stale, "outcomes came after their claim was lost; nothing was changed by them");
         metrics::counter!("dormouse_stale_total").increment(stale as u64);
     }
     tracing::trace!(outcomes = receipts.len(), ended = effects.ended.len(), "committed");
+}
+
+/// How many outcomes were committed, and how many were stale. One whose row another transaction holds is neither: it
+/// comes again.
+fn tally(receipts: &[Receipt]) -> (usize, usize) {
+    receipts.iter().fold((0, 0), |(commits, stale), receipt| match receipt {
+        Receipt::Held { .. } | Receipt::Released | Receipt::Cancelled => (commits + 1, stale),
+        Receipt::Stale => (commits, stale + 1),
+        Receipt::Busy => (commits, stale),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_that_comes_again_is_not_counted_as_committed() {
+        let receipts = [Receipt::Released, Receipt::Busy, Receipt::Stale, Receipt::Cancelled, Receipt::Busy];
+        assert_eq!(tally(&receipts), (2, 1));
+    }
 }

@@ -64,7 +64,11 @@ pub(super) async fn give_back(shared: &Shared, claims: Vec<Claim>, tried: Tried)
 }
 
 /// Ends the lease and takes back at once what was still held.
-pub(super) async fn give_up(shared: &Shared) {
+pub(super) async fn give_up(shared: &Shared, cut_short: Vec<Claim>) {
+    // What did not end in time did not crash.
+    if !cut_short.is_empty() {
+        give_back(shared, cut_short, Tried::Yes).await;
+    }
     let given_up = async {
         shared.store.deregister(shared.worker).await?;
         reap(shared).await
@@ -76,7 +80,8 @@ pub(super) async fn give_up(shared: &Shared) {
 
 async fn reap(shared: &Shared) -> Result<()> {
     loop {
-        let Written { value: reaped, effects } = shared.store.reap(REAP_ROWS_MAX).await?;
+        let Written { value: reaped, effects } =
+            shared.store.reap(REAP_ROWS_MAX, shared.config.crashes_max).await?;
         shared.store.poke(&effects);
         if reaped > 0 {
             tracing::info!(reaped, "took back claims of workers that are gone");
@@ -101,7 +106,7 @@ pub(super) async fn pass_on_cancels(shared: Arc<Shared>) {
 }
 
 /// An instance and the `seq` at which it is claimed.
-type Claim = (InstanceId, u64);
+pub(super) type Claim = (InstanceId, u64);
 
 /// The instances that are claimed here, whose steps run or are about to.
 #[derive(Default)]
@@ -142,6 +147,11 @@ impl Running {
         let lost = unknown.intersection(unknown_before).copied().collect();
         *unknown_before = unknown;
         lost
+    }
+
+    /// Everything that is claimed here.
+    pub(super) fn all(&self) -> Vec<Claim> {
+        self.lock().iter().map(|(id, run)| (*id, run.seq.load(Relaxed))).collect()
     }
 
     fn cancel(&self, id: InstanceId) {

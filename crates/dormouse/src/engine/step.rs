@@ -48,8 +48,8 @@ pub(super) async fn run(shared: &Shared, starting: Starting, place: RunningPlace
             return;
         }
     };
-    let mut budget =
-        RunAhead { steps: shared.config.run_ahead_steps, until: Instant::now() + shared.config.run_ahead };
+    let until = Instant::now().checked_add(shared.config.run_ahead);
+    let mut budget = RunAhead { steps: shared.config.run_ahead_steps, until };
     loop {
         let span = tracing::debug_span!(
             "step", machine = machine.name(), version = machine.version(), step = %at.step, id = %cx.id,
@@ -65,10 +65,17 @@ pub(super) async fn run(shared: &Shared, starting: Starting, place: RunningPlace
             Hold::Release
         };
         let mut outcome = Commit { run: Some(run), ..commit(&cx, machine.version(), transition, hold) };
-        let rider = cx.own.take();
-        let with_rider = match rider {
-            Some(rider) => commit_with(shared, &*machine, &at, &cx, &mut outcome, rider).await,
-            None => Carried::Alone,
+        let with_rider = match cx.own.take() {
+            Ok(Some(rider)) => commit_with(shared, &*machine, &at, &cx, &mut outcome, rider).await,
+            Ok(None) => Carried::Alone,
+            Err(still_writes) => {
+                // The task that was left behind keeps the old one; the next step of this run has its own.
+                cx.own = Arc::new(Own::new(shared.store.clone()));
+                let error = StepError::Error(Box::new(still_writes));
+                outcome.transition = handled(shared, &*machine, &at, &cx, error).await;
+                drop(cx.own.take());
+                Carried::Alone
+            }
         };
         let next = outcome.transition.next().cloned();
         let receipt = match with_rider {
@@ -141,13 +148,14 @@ async fn commit_with(
 /// How far an instance may run on before others get its place.
 struct RunAhead {
     steps: u32,
-    until: Instant,
+    /// None if that is further off than can be told as a moment.
+    until: Option<Instant>,
 }
 
 impl RunAhead {
     fn allows_another(&mut self) -> bool {
         self.steps = self.steps.saturating_sub(1);
-        self.steps > 0 && Instant::now() < self.until
+        self.steps > 0 && self.until.is_none_or(|until| Instant::now() < until)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::DynMachine;
 use crate::gate::Gates;
-use crate::limits::check_name;
+use crate::limits::{check_name, check_version};
 use crate::{Declaration, Error, History, Json, NewInstance, Result};
 
 /// The machines registered with an engine, by name and version.
@@ -39,6 +39,9 @@ impl Registry {
             Ok(gates) => Arc::new(gates),
             Err(reason) => return refuse(reason),
         };
+        if let Err(reason) = check_version(machine.version()) {
+            return refuse(reason);
+        }
         let versions = self.by_name.entry(machine.name().to_owned()).or_default();
         if versions.contains_key(&machine.version()) {
             return refuse(format!("version {} is registered already", machine.version()));

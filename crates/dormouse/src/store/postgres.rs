@@ -228,8 +228,8 @@ impl Store for PostgresStore {
         Box::pin(async move { lease::release(&self.db, worker, &claims, tried).await })
     }
 
-    fn reap(&self, rows_max: usize) -> Reply<'_, Written<usize>> {
-        Box::pin(lease::reap(&self.db, rows_max))
+    fn reap(&self, rows_max: usize, crashes_max: u32) -> Reply<'_, Written<usize>> {
+        Box::pin(lease::reap(&self.db, rows_max, crashes_max))
     }
 
     fn collect(&self, collect: Collect) -> Reply<'_, Collected> {

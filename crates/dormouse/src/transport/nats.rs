@@ -15,9 +15,7 @@ use serde::Deserialize;
 use super::envelope::{self, Envelope};
 use super::{Reception, Sent, Transport};
 use crate::store::{Completed, Completion, Refusal, Which};
-use crate::{
-    BoxError, Clock, DEFAULT_NAMESPACE, Error, Interaction, InteractionId, Json, SystemClock, Tokens, When,
-};
+use crate::{BoxError, DEFAULT_NAMESPACE, Error, Interaction, InteractionId, Json, Tokens, When};
 
 /// Answers in hand at a time: taken together, committed together.
 const ANSWERS_MAX: usize = 256;
@@ -76,7 +74,7 @@ impl Nats {
 
     async fn publish(&self, asked: &Interaction) -> Sent {
         let resume = self.tokens.as_ref().map(|(tokens, valid_for)| {
-            let expires_at = When::In(*valid_for).moment(SystemClock.now());
+            let expires_at = When::In(*valid_for).moment(asked.handed_out_at());
             envelope::Resume::Token(tokens.issue(asked, expires_at))
         });
         let body = Envelope::new(asked, resume).to_json();

@@ -100,7 +100,7 @@ impl Webhook {
     async fn post(&self, asked: &Interaction) -> Sent {
         let now = SystemClock.now();
         let resume = self.resume.as_ref().map(|resume| {
-            let expires_at = When::In(resume.valid_for).moment(now);
+            let expires_at = When::In(resume.valid_for).moment(asked.handed_out_at());
             envelope::Resume::Url(format!("{}{}", resume.url, resume.tokens.issue(asked, expires_at)))
         });
         let body = Envelope::new(asked, resume).to_json();

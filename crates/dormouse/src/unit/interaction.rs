@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{OnFailure, Shape, words};
-use crate::{InstanceId, Json};
+use crate::{Clock, InstanceId, Json, SystemClock};
 
 /// A unit's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -163,4 +163,12 @@ pub struct Interaction {
     pub request: Json,
     /// What was answered.
     pub output: Option<Json>,
+}
+
+impl Interaction {
+    /// The store's time of the send that is under way, so that what is sent can expire by the store's clock. While it is
+    /// in its transport's hands, it is the moment at which it would be sent again.
+    pub(crate) fn handed_out_at(&self) -> Timestamp {
+        self.send_at.or(self.opened_at).unwrap_or_else(|| SystemClock.now())
+    }
 }

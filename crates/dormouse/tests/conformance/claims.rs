@@ -255,7 +255,7 @@ async fn claims_are_taken_back_in_bounded_batches_until_none_is_left(kit: Kit) {
     kit.advance(Duration::from_secs(2));
     let mut batches = Vec::new();
     loop {
-        let reaped = kit.store.reap(100).await.expect("a sweep").value;
+        let reaped = kit.store.reap(100, 10).await.expect("a sweep").value;
         batches.push(reaped);
         if reaped < 100 {
             break;

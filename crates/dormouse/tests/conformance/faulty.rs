@@ -142,7 +142,7 @@ impl Store for Faulty {
         report(worker: WorkerId, batch: Vec<NewProgress>) -> Written<()>;
         reports(which: Reports, rows_max: usize) -> Vec<Progress>;
         release(worker: WorkerId, claims: Vec<(InstanceId, u64)>, tried: Tried) -> Written<usize>;
-        reap(rows_max: usize) -> Written<usize>;
+        reap(rows_max: usize, crashes_max: u32) -> Written<usize>;
         collect(collect: Collect) -> Collected;
         cancel(namespace: String, target: Target, request: CancelRequest) -> Written<Cancel>;
         retry(namespace: String, target: Target, at: Option<At>, expected_seq: Option<u64>) -> Written<InstanceId>;

@@ -179,7 +179,7 @@ impl Kit {
     }
 
     pub async fn reap(&self) -> usize {
-        self.store.reap(1000).await.expect("a sweep").value
+        self.store.reap(1000, u32::MAX).await.expect("a sweep").value
     }
 
     // Looking.

@@ -50,6 +50,7 @@ mod barriers;
 mod children;
 mod claimed_ahead;
 mod claims;
+mod crashes;
 mod declared;
 mod encoding;
 mod explain;

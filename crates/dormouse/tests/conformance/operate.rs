@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use crate::kit::*;
 
 suite![
+    a_retried_await_keeps_its_deadline_without_a_history,
     whoever_is_parked_or_runnable_is_cancelled_at_once,
     an_ended_instance_cannot_be_cancelled,
     an_unknown_instance_is_not_found,
@@ -512,4 +513,35 @@ async fn spawn_two(kit: &Kit, worker: WorkerId, on_cancel: Children) {
 async fn children_of(kit: &Kit, parent: InstanceId) -> [InstanceId; 2] {
     let children = kit.list(Filter { parent: Some(parent), ..Filter::default() }).await;
     [children[1].id, children[0].id]
+}
+
+async fn a_retried_await_keeps_its_deadline_without_a_history(kit: Kit) {
+    let worker = kit.worker("w").await;
+    let (mut with_deadline, mut without) = (m(), m());
+    with_deadline.history = Some(dormouse::History::Off);
+    without.history = Some(dormouse::History::Off);
+    let hour = Duration::from_secs(3600);
+    let mut ids = Vec::new();
+    for (new, outcome) in
+        [(with_deadline, wait_until(&["go"], "end", hour)), (without, wait_for(&["go"], "end"))]
+    {
+        let id = kit.insert(new).await;
+        let claimed = kit.claim_one(worker).await;
+        assert!(!claimed.keeps_history);
+        let parks = dormouse::store::Commit { keeps_history: false, ..commit(&claimed, outcome) };
+        kit.commit(worker, parks).await;
+        kit.client().cancel(id).await.expect("a live instance");
+        ids.push(id);
+    }
+    let deadline = kit.now() + hour;
+    kit.advance(Duration::from_secs(60));
+    for id in &ids {
+        kit.client().retry(*id).await.expect("it was cancelled");
+        assert_eq!(kit.status(*id).await, Status::AwaitingSignal);
+    }
+    assert_eq!(kit.get(ids[0]).await.wake_at, Some(deadline));
+    assert_eq!(kit.get(ids[1]).await.wake_at, None);
+    kit.advance(hour);
+    assert_eq!(kit.due().await, 1);
+    assert_eq!(kit.claim_one(worker).await.wake, Some(dormouse::Wake::Timeout));
 }

@@ -72,7 +72,7 @@ impl Mixer {
             self.operate().await;
             if round % 10 == 9 {
                 self.verbs.store.deregister(self.worker).await.expect("a lease ends");
-                self.verbs.store.reap(20).await.expect("a sweep");
+                self.verbs.store.reap(20, 10).await.expect("a sweep");
                 self.worker = self.verbs.worker(&self.name).await;
             }
         }

@@ -57,7 +57,7 @@ impl<'a> Tour<'a> {
             assert_eq!(note(&mut self.notes, self.server, "claim of many", claim).await.len(), 10);
             let due = note(&mut self.notes, self.server, "due of many", verbs.store.due(10)).await;
             assert_eq!(due.expect("a sweep").value.woken, 10);
-            let reaped = note(&mut self.notes, self.server, "reap of many", verbs.store.reap(10)).await;
+            let reaped = note(&mut self.notes, self.server, "reap of many", verbs.store.reap(10, 10)).await;
             assert_eq!(reaped.expect("a sweep").value, 10);
         }
         std::mem::take(&mut self.notes)
@@ -162,7 +162,8 @@ impl<'a> Tour<'a> {
         verbs.insert(vec![m(); 3]).await;
         assert_eq!(verbs.claim(other, 10).await.len(), 3);
         verbs.store.deregister(other).await.expect("a lease ends");
-        let reaped = note(&mut self.notes, self.server, "reap", verbs.store.reap(10)).await.expect("a sweep");
+        let reaped =
+            note(&mut self.notes, self.server, "reap", verbs.store.reap(10, 10)).await.expect("a sweep");
         assert_eq!(reaped.value, 3);
         verbs.commit_all(self.worker, &verbs.claim(self.worker, 10).await, &done()).await;
         assert!(

@@ -71,6 +71,7 @@ begin
                     when d.holder is null or (not d.ends and strpos(d.key_scope, 'failed') = 0) then i.key_scope
                     else ''
                 end,
+                parked_until = case when d.ends and i.status = 'awaiting_signal' then i.wake_at end,
                 changed_at = p_now,
                 ended_at = case when d.ends or d.rivalry is not null then p_now end,
                 last_error = coalesce(d.rivalry, d.last_error), output = d.output

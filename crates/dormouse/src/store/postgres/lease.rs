@@ -113,11 +113,12 @@ pub(super) async fn release(
     Ok(Written { value: row.number("taken")?, effects: row.effects()? })
 }
 
-pub(super) async fn reap(db: &Db, rows_max: usize) -> Result<Written<usize>> {
+pub(super) async fn reap(db: &Db, rows_max: usize, crashes_max: u32) -> Result<Written<usize>> {
     end_leases(db, |_, process| process.is_gone()).await?;
     fold_counts(db).await?;
-    let sql = "select v.reaped, (v.effects).* from dormouse.reap($1) v";
-    let row = db.one(|| sqlx::query(sql).bind(rows_max as i32)).await?;
+    let crashes_max = i32::try_from(crashes_max).unwrap_or(i32::MAX);
+    let sql = "select v.reaped, (v.effects).* from dormouse.reap($1, $2) v";
+    let row = db.one(|| sqlx::query(sql).bind(rows_max as i32).bind(crashes_max)).await?;
     Ok(Written { value: row.number("reaped")?, effects: row.effects()? })
 }
 

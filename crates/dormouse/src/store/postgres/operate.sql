@@ -239,10 +239,10 @@ begin
             -- It was cancelled while it waited, so it waits again; had it been woken, its step would run.
             v_change.status := 'awaiting_signal';
             v_change.runnable_at := i.runnable_at;
-            v_change.wake_at := (
+            v_change.wake_at := coalesce(i.parked_until, (
                 select (h.data ->> 'until')::timestamptz from dormouse.history h
                 where h.instance = i.id and h.kind = 'signal.waiting' order by h.seq desc limit 1
-            );
+            ));
         elsif v_was_parked and i.barrier is not null then
             -- What it waited for was cancelled with it, or has ended meanwhile: it sees how.
             v_change.wake := case

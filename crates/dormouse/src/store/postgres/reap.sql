@@ -1,9 +1,11 @@
 -- Takes claims back from workers, as far as no other transaction holds the rows: those at these numbers, if any are
--- given. A crashed try counts as one; the step runs again, in its old place, with its old inputs. A claim on which no
+-- given. A lost try counts as one; the step runs again, in its old place, with its old inputs. One that was lost with its
+-- worker is a crash: after so many in a row, with no commit between them, its instance has failed. A claim on which no
 -- step ran leaves no trace.
 drop function if exists dormouse.take_back(bigint[], bigint[]);
 create or replace function dormouse.take_back(
-    p_workers bigint[], p_ids bigint[], p_seqs bigint[], p_tried boolean, out taken integer, out effects dormouse.effects
+    p_workers bigint[], p_ids bigint[], p_seqs bigint[], p_tried boolean, p_crashes_max integer,
+    out taken integer, out effects dormouse.effects
 ) language plpgsql as $$
 declare
     v_now constant timestamptz := dormouse.now();
@@ -11,26 +13,50 @@ declare
     v_locked bigint[];
     v_changes dormouse.change[];
     v_cancelled bigint[];
+    v_ending bigint[];
     v_id bigint;
 begin
     -- Whoever wanted one cancelled gets it now, with its children, so all of them are needed.
     v_trees := array(
         select unnest(dormouse.tree(id)) from dormouse.instances where id = any (p_ids) and cancel_requested
     );
-    v_locked := coalesce(dormouse.lock(array(select distinct unnest(p_ids || v_trees)), v_trees, false), p_ids);
+    v_ending := array(
+        select id from dormouse.instances
+        where id = any (p_ids) and not cancel_requested and crashes_seq = seq and crashes + 1 >= p_crashes_max
+            or id = any (p_ids) and not cancel_requested and p_crashes_max <= 1
+    );
+    v_locked := coalesce(
+        dormouse.lock(array(select distinct unnest(p_ids || v_trees)), v_trees || v_ending, false), p_ids
+    );
     select array_agg(row(
-            i.id, 'runnable', i.version, i.step, null, i.attempt + p_tried::integer, i.runnable_at, null, null, i.wake, i.awaits,
-            i.inbox, i.barrier, i.round, i.paused, i.last_error, null,
-            case when p_tried then 'reaped' end, json_build_object('worker', w.name), null, null, null
+            i.id, case when i.id = any (v_ending) then 'failed' else 'runnable' end,
+            i.version, i.step, null, i.attempt + p_tried::integer, i.runnable_at, null, null, i.wake, i.awaits,
+            i.inbox, i.barrier, i.round, i.paused,
+            case when i.id = any (v_ending) then crash.error else i.last_error end, null,
+            case when p_tried then 'reaped' end, json_build_object('worker', w.name),
+            case when i.id = any (v_ending) then 'failed' end,
+            case when i.id = any (v_ending) then json_build_object('error', crash.error) end, null
         )::dormouse.change) filter (where not i.cancel_requested),
         array_agg(i.id) filter (where i.cancel_requested), count(*)
     into v_changes, v_cancelled, taken
     from unnest(v_locked) held (id) join dormouse.instances i on i.id = held.id
     left join dormouse.workers w on w.id = i.worker
+    cross join lateral (
+        select format('its worker died, or lost its lease, %s times in a row while step %s ran: it is not tried again; '
+            'retry the instance once the cause is mended',
+            case when i.crashes_seq = i.seq then i.crashes else 0 end + 1, to_json(i.step)) as error
+    ) crash
     where i.id = any (p_ids) and i.worker = any (p_workers)
         and (p_seqs is null or i.seq = p_seqs[array_position(p_ids, i.id)])
         and (not i.cancel_requested or dormouse.tree(i.id) <@ v_locked);
     if v_changes is not null then
+        if p_tried then
+            -- As of the transition that is about to be applied.
+            update dormouse.instances i set
+                crashes = case when i.crashes_seq = i.seq then i.crashes else 0 end + (p_crashes_max is not null)::integer,
+                crashes_seq = i.seq + 1
+            from unnest(v_changes) c where i.id = c.id;
+        end if;
         effects := dormouse.apply(v_changes, v_now);
     end if;
     foreach v_id in array coalesce(v_cancelled, '{}') loop
@@ -47,7 +73,7 @@ declare
     v_taken record;
 begin
     perform set_config('synchronous_commit', 'off', true);
-    select t.taken, t.effects into v_taken from dormouse.take_back(array[p_worker], p_ids, p_seqs, p_tried) t;
+    select t.taken, t.effects into v_taken from dormouse.take_back(array[p_worker], p_ids, p_seqs, p_tried, null) t;
     taken := v_taken.taken;
     effects := v_taken.effects;
 end
@@ -70,8 +96,9 @@ $$;
 
 -- Takes back claims of workers whose lease is over. One that is being reaped cannot claim: what it held is all there
 -- is.
-create or replace function dormouse.reap(p_rows_max integer, out reaped integer, out effects dormouse.effects)
-language plpgsql as $$
+create or replace function dormouse.reap(
+    p_rows_max integer, p_crashes_max integer, out reaped integer, out effects dormouse.effects
+) language plpgsql as $$
 declare
     v_now constant timestamptz := dormouse.now();
     v_workers bigint[];
@@ -95,7 +122,7 @@ begin
             order by i.id limit p_rows_max
         ) i order by w.place, i.id limit p_rows_max
     );
-    select t.taken, t.effects into v_taken from dormouse.take_back(v_workers, v_ids, null, true) t;
+    select t.taken, t.effects into v_taken from dormouse.take_back(v_workers, v_ids, null, true, p_crashes_max) t;
     reaped := v_taken.taken;
     effects := v_taken.effects;
     if cardinality(v_ids) < p_rows_max and reaped = cardinality(v_ids) then

@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0012_family.sql"),
     include_str!("migrations/0013_tags.sql"),
     include_str!("migrations/0014_runs.sql"),
+    include_str!("migrations/0015_crashes.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
 const FUNCTIONS: &[&str] = &[

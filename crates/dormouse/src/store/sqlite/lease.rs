@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::row::{End, Row};
 use super::tx::{Tx, timestamp};
 use crate::clock::later;
-use crate::store::{Declarations, Declared, Lease, Namespaces, NewWorker, Tried};
+use crate::store::{Declarations, Declared, Lease, Namespaces, NewWorker, Tried, too_many_crashes};
 use crate::{Declaration, EventKind, InstanceId, Json, Process, Result, Status, WorkerId};
 
 pub(super) fn register(tx: &mut Tx<'_>, worker: &NewWorker) -> Result<WorkerId> {
@@ -109,14 +110,17 @@ pub(super) fn release(
     let mut released = 0;
     for (id, seq) in claims {
         if tx.load(*id)?.is_some_and(|row| row.worker == Some(worker) && row.seq == *seq) {
-            take_back(tx, *id, tried)?;
+            match tried {
+                Tried::Yes => take_back(tx, *id, None)?,
+                Tried::No => forget_claim(tx, *id)?,
+            }
             released += 1;
         }
     }
     Ok(released)
 }
 
-pub(super) fn reap(tx: &mut Tx<'_>, rows_max: usize) -> Result<usize> {
+pub(super) fn reap(tx: &mut Tx<'_>, rows_max: usize, crashes_max: u32) -> Result<usize> {
     end_leases(tx, |_, process| process.is_gone())?;
     let mut ids: Vec<i64> = tx
         .sql(include_str!("reap.sql"))?
@@ -125,7 +129,7 @@ pub(super) fn reap(tx: &mut Tx<'_>, rows_max: usize) -> Result<usize> {
     // They are taken back together: of those whose key is the same, the oldest gets it.
     ids.sort_unstable();
     for id in &ids {
-        take_back(tx, InstanceId(*id), Tried::Yes)?;
+        take_back(tx, InstanceId(*id), Some(crashes_max))?;
     }
     if ids.len() < rows_max {
         tx.sql("delete from workers where lease_until < ?1")?.execute([tx.now_us()])?;
@@ -133,24 +137,44 @@ pub(super) fn reap(tx: &mut Tx<'_>, rows_max: usize) -> Result<usize> {
     Ok(ids.len())
 }
 
-/// A crashed try counts as one; the step runs again, in its old place, with its old inputs. A claim on which no step
-/// ran leaves no trace.
-fn take_back(tx: &mut Tx<'_>, id: InstanceId, tried: Tried) -> Result<()> {
-    let mut row = tx.load(id)?.expect("a claimed row is there");
+/// A claim on which no step ran leaves no trace.
+fn forget_claim(tx: &mut Tx<'_>, id: InstanceId) -> Result<()> {
+    let mut row = held(tx, id)?;
+    if row.cancel_requested {
+        return super::operate::cancel_row(tx, &mut row).map(drop);
+    }
+    let runnable_at = row.runnable_at;
+    row.run_at(runnable_at);
+    tx.save(&mut row)
+}
+
+fn held(tx: &Tx<'_>, id: InstanceId) -> Result<Row> {
+    let row = tx.load(id)?.expect("a claimed row is there");
     assert_eq!(row.status, Status::Executing, "instance {id} has a worker");
+    Ok(row)
+}
+
+/// A lost try counts as one; the step runs again, in its old place, with its old inputs. One that was lost with its
+/// worker is a crash: after so many in a row, with no commit between them, its instance has failed.
+fn take_back(tx: &mut Tx<'_>, id: InstanceId, crashes_max: Option<u32>) -> Result<()> {
+    let mut row = held(tx, id)?;
     if row.cancel_requested {
         return super::operate::cancel_row(tx, &mut row).map(drop);
     }
     let (worker, runnable_at) = (row.worker, row.runnable_at);
     row.run_at(runnable_at);
-    if tried == Tried::No {
-        return tx.save(&mut row);
-    }
     let worker: Option<String> = tx
         .sql("select name from workers where id = ?1")?
         .query_row([worker.map(|worker| worker.0)], |row| row.get(0))
         .optional()?;
     row.attempt += 1;
+    let crashes = if row.crashes_seq == row.seq { row.crashes } else { 0 };
     tx.record(&mut row, EventKind::Reaped, Some(serde_json::json!({ "worker": worker }).to_string()))?;
+    row.crashes = crashes + u32::from(crashes_max.is_some());
+    row.crashes_seq = row.seq;
+    if crashes_max.is_some_and(|crashes_max| row.crashes >= crashes_max) {
+        let error = too_many_crashes(&row.step, row.crashes);
+        return tx.end(&mut row, &End::Failed(&error));
+    }
     tx.save(&mut row)
 }

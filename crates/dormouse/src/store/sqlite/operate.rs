@@ -135,7 +135,8 @@ pub(super) fn retry(
         }
         // It was cancelled while it waited, so it waits again; had it been woken, its step would run.
         None if was_parked && row.awaits.is_some() => {
-            let until = last_deadline(tx, row.id)?;
+            let until =
+                row.parked_until.map_or_else(|| last_deadline(tx, row.id), |until| Ok(Some(until)))?;
             row.park(Status::AwaitingSignal, until);
         }
         // Its unit was cancelled with it: it sees which answers had come.

@@ -47,6 +47,11 @@ pub(super) struct Row {
     pub(super) output: Option<Json>,
     /// The run of a step whose outcome is being committed: the next event tells it.
     pub(super) run: Option<Run>,
+    /// How often the worker of its step died in a row, as of this `seq`.
+    pub(super) crashes: u32,
+    pub(super) crashes_seq: u64,
+    /// Until when one that was cancelled had been parked on signals.
+    pub(super) parked_until: Option<Timestamp>,
     /// The state to save, if it changes.
     state: Option<Json>,
     /// Whether an event has told that state.
@@ -329,6 +334,8 @@ impl Tx<'_> {
             row.state.as_ref().map(Json::as_str),
             row.cancel_reason,
             row.cancelled_with.map(|with| with.0),
+            row.crashes,
+            row.crashes_seq,
         ])?;
         assert_eq!(changed, 1, "a loaded row is still there");
         Ok(())
@@ -374,6 +381,9 @@ fn read(row: &SqlRow<'_>) -> rusqlite::Result<Row> {
         machine: row.get(28)?,
         cancel_reason: row.get(29)?,
         cancelled_with: row.get::<_, Option<i64>>(30)?.map(InstanceId),
+        crashes: row.get(31)?,
+        crashes_seq: row.get(32)?,
+        parked_until: row.get::<_, Option<i64>>(33)?.map(timestamp),
         was_at: (0, String::new(), Status::Runnable),
     };
     read.was_at = (read.version, read.step.clone(), read.status);

@@ -119,7 +119,7 @@ impl Pair {
                 let there = self.worker_there(worker);
                 self.both(|store, side| store.deregister(*side.of(&worker, &there))).await?;
             }
-            Op::Reap { rows_max } => drop(self.both(|store, _| store.reap(*rows_max)).await?),
+            Op::Reap { rows_max } => drop(self.both(|store, _| store.reap(*rows_max, 3)).await?),
             Op::Release(picks, tried) => {
                 let Some(first) = picks.first().and_then(|pick| pick.of(&self.steps)) else { return Ok(()) };
                 let (worker, there) = (first.worker, self.worker_there(first.worker));
