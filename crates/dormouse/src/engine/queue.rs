@@ -2,7 +2,7 @@
 //!
 //! Places bound how many steps run. A step that has run gives its place back before its outcome is committed, and rows
 //! are claimed ahead of places while steps are short, so that claims and commits stay in large groups however few
-//! places there are ([0025](../../../../docs/decisions/0025-claims-ahead-of-places.md)).
+//! places there are ([0028](../../../../docs/decisions/0028-claims-ahead-of-places.md)).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
