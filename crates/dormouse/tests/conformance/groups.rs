@@ -214,9 +214,11 @@ async fn many_callers_at_once_all_get_their_own_answer(kit: Kit) {
 
 async fn shutdown_lets_running_steps_commit(kit: Kit) {
     let gate = Arc::new(Semaphore::new(0));
-    let held = gate.clone();
+    let runs = Arc::new(Semaphore::new(0));
+    let (held, told) = (gate.clone(), runs.clone());
     let machine = Slow::new(move |at, _| {
         let gate = held.clone();
+        told.add_permits(1);
         async move {
             if at.step == "start" {
                 let _ = gate.acquire().await;
@@ -226,7 +228,7 @@ async fn shutdown_lets_running_steps_commit(kit: Kit) {
     });
     let engine = kit.engine().dyn_machine(machine.machine()).start().await.expect("the engine starts");
     let id = engine.client().start_many([m()]).await.expect("a start")[0].id();
-    kit.until(id, Status::Executing).await;
+    runs.acquire().await.expect("its step runs").forget();
     let stopping = tokio::spawn(engine.shutdown());
     gate.add_permits(1);
     stopping.await.expect("it stops");
@@ -236,7 +238,12 @@ async fn shutdown_lets_running_steps_commit(kit: Kit) {
 }
 
 async fn shutdown_releases_what_outlasts_the_drain_time(kit: Kit) {
-    let machine = Slow::new(|_, _| std::future::pending());
+    let runs = Arc::new(Semaphore::new(0));
+    let told = runs.clone();
+    let machine = Slow::new(move |_, _| {
+        told.add_permits(1);
+        std::future::pending()
+    });
     let engine = kit
         .engine()
         .dyn_machine(machine.machine())
@@ -245,7 +252,7 @@ async fn shutdown_releases_what_outlasts_the_drain_time(kit: Kit) {
         .await
         .expect("the engine starts");
     let id = engine.client().start_many([m()]).await.expect("a start")[0].id();
-    kit.until(id, Status::Executing).await;
+    runs.acquire().await.expect("its step runs").forget();
     engine.shutdown().await;
     let row = kit.get(id).await;
     assert_eq!((row.status, row.attempt, row.worker), (Status::Runnable, 1, None));
