@@ -281,9 +281,9 @@ fn start(shared: &Arc<Shared>, steps: &TaskTracker, waiting: Waiting, place: Run
     let abandon = shared.abandon.clone();
     // A panic that is not the user's leaves its row claimed: only giving up the registration frees it.
     let broken = shared.broken.clone().drop_guard();
-    let Waiting { row, registered, cancel, hand, .. } = waiting;
+    let Waiting { row, registered, cancel, hand, since, .. } = waiting;
     steps.spawn(async move {
-        let starting = step::Starting { row, registered, cancel, hand };
+        let starting = step::Starting { row, registered, cancel, hand, handed_out: since.into_std() };
         abandon.run_until_cancelled(step::run(&shared, starting, place)).await;
         broken.disarm();
     });

@@ -24,11 +24,12 @@ pub(super) struct Starting {
     pub(super) registered: Registered,
     pub(super) cancel: CancellationToken,
     pub(super) hand: Hand,
+    pub(super) handed_out: Instant,
 }
 
 /// Runs a claimed row until its claim is over. Its steps run in a place; its outcomes are committed without one.
 pub(super) async fn run(shared: &Shared, starting: Starting, place: RunningPlace) {
-    let Starting { row, registered, cancel, hand } = starting;
+    let Starting { row, registered, cancel, hand, mut handed_out } = starting;
     let mut place = Some(place);
     let machine =
         shared.registry.get(&row.machine, row.version).expect("only registered machines are claimed").clone();
@@ -39,7 +40,6 @@ pub(super) async fn run(shared: &Shared, starting: Starting, place: RunningPlace
         let received = cx.received_ids();
         Commit { id: cx.id, seq: cx.seq, version, received, transition, hold, keeps_history, run: None }
     };
-    let mut handed_out = Instant::now();
     let mut at = match lifted {
         Ok(at) => at,
         Err(error) => {
@@ -91,10 +91,10 @@ pub(super) async fn run(shared: &Shared, starting: Starting, place: RunningPlace
                 at = next;
                 registered.go_on(seq);
                 cx.go_on(seq, inbox, now);
+                handed_out = Instant::now();
                 if place.is_none() {
                     place = Some(hand.place().await);
                 }
-                handed_out = Instant::now();
             }
             _ => return,
         }
