@@ -36,7 +36,7 @@ impl Narrow {
             let held = held.clone();
             async move {
                 if at.step == "long" {
-                    let _ = held.acquire().await;
+                    held.acquire().await.expect("it is never closed").forget();
                 }
                 Ok(done())
             }
