@@ -41,11 +41,17 @@ async fn a_delayed_start_pokes_the_clock_and_no_queue() {
     let mut wire = Wire::listen(&world).await;
     let client = Client::on(world.store.clone());
     let place = || At { step: "start".into(), state: Json::null() };
-    let later = NewInstance::named("m", 1, place()).queue("later").start_at(Duration::from_secs(60));
+    let later = NewInstance::named("m", 1, place())
+        .even_if_unknown()
+        .queue("later")
+        .start_at(Duration::from_secs(60));
     client.start_many([later]).await.expect("a start");
     let delayed = wire.until(|poke| !poke["wake_at"].is_null()).await;
     assert!(delayed.iter().all(|poke| queues_of(poke).is_empty()), "{delayed:?}");
-    client.start_many([NewInstance::named("m", 1, place()).queue("now")]).await.expect("a start");
+    client
+        .start_many([NewInstance::named("m", 1, place()).even_if_unknown().queue("now")])
+        .await
+        .expect("a start");
     let at_once = wire.until(|poke| !queues_of(poke).is_empty()).await;
     assert_eq!(queues_of(at_once.last().expect("a poke")), ["now"]);
 }

@@ -10,7 +10,7 @@ use crate::World;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancel_by_sql_says_why_and_from_where_on() {
     let world = World::new().await;
-    let start = "select dormouse.start('till', '{\"order\":1}', step => 'Open', version => 1, key => 'k')";
+    let start = "select dormouse.start('till', '{\"order\":1}', step => 'Open', version => 1, even_if_unknown => true, key => 'k')";
     let id = InstanceId(world.one::<i64>(start).await);
     let stale = world.fails("select dormouse.cancel('k', expected_seq => 7)").await;
     assert_eq!(stale, ("55000".to_owned(), format!("instance {id} is at seq 1 and not at 7")));
@@ -37,16 +37,20 @@ async fn a_cancel_by_sql_says_why_and_from_where_on() {
 async fn what_is_started_by_sql_may_have_tags() {
     let world = World::new().await;
     for unfit in [
-        "select dormouse.start('m', step => 's', version => 1, tags => array['a', ''])",
-        "select dormouse.start('m', step => 's', version => 1, tags => array['a', null])",
-        "select dormouse.start('m', step => 's', version => 1, tags => array[repeat('x', 65)])",
-        "select dormouse.start('m', step => 's', version => 1, tags => array['1','2','3','4','5','6','7','8','9'])",
+        "select dormouse.start('m', step => 's', version => 1, even_if_unknown => true, tags => array['a', ''])",
+        "select dormouse.start('m', step => 's', version => 1, even_if_unknown => true, tags => array['a', null])",
+        "select dormouse.start('m', step => 's', version => 1, even_if_unknown => true, tags => array[repeat('x', 65)])",
+        "select dormouse.start('m', step => 's', version => 1, even_if_unknown => true, tags => array['1','2','3','4','5','6','7','8','9'])",
     ] {
         assert_eq!(world.fails(unfit).await.0, "22023", "{unfit}");
     }
-    let tagged = "select dormouse.start('m', step => 's', version => 1, tags => array['b', 'é', 'a', 'b'])";
+    let tagged = "select dormouse.start('m', step => 's', version => 1, even_if_unknown => true, tags => array['b', 'é', 'a', 'b'])";
     let id = InstanceId(world.one::<i64>(tagged).await);
-    world.one::<i64>("select dormouse.start('m', step => 's', version => 1, tags => '{}')").await;
+    world
+        .one::<i64>(
+            "select dormouse.start('m', step => 's', version => 1, even_if_unknown => true, tags => '{}')",
+        )
+        .await;
     let found = world.client().list(Filter { tags: vec!["é".to_owned()], ..Filter::default() }).await;
     let found = found.expect("a read").instances;
     assert_eq!((found.len(), found[0].id, &found[0].tags.join(" ")[..]), (1, id, "a b é"));

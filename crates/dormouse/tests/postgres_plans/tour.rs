@@ -176,7 +176,12 @@ impl<'a> Tour<'a> {
     /// Three of a machine that nobody runs, found by a tag of theirs.
     async fn tag(&mut self) {
         let place = || dormouse::At { step: "start".into(), state: dormouse::Json::null() };
-        let new = |_| NewInstance::named("tagged", 1, place()).tag(format!("t{}", self.round)).tag("toured");
+        let new = |_| {
+            NewInstance::named("tagged", 1, place())
+                .even_if_unknown()
+                .tag(format!("t{}", self.round))
+                .tag("toured")
+        };
         let verbs = &self.verbs;
         let tagged = verbs.insert((0..3).map(new).collect());
         let tagged = note(&mut self.notes, self.server, "insert with tags", tagged).await;
