@@ -14,6 +14,8 @@ mod database;
 mod load;
 #[path = "postgres_faults/network.rs"]
 mod network;
+#[path = "postgres_faults/pooler.rs"]
+mod pooler;
 #[path = "postgres_faults/proxy.rs"]
 mod proxy;
 #[path = "postgres_faults/server.rs"]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::task::JoinSet;
 
 use super::Client;
 use crate::gate::Unfit;
@@ -13,6 +14,10 @@ use crate::{Error, InstanceId, Interaction, InteractionId, Json, Result, UnitVie
 
 /// Who is noted as having answered by resume token: whoever has it.
 const BY_TOKEN: &str = "resume token";
+/// How long an answer waits for an instance that somebody else's transaction holds, and how long it pauses between tries.
+const BUSY_PATIENCE: Duration = Duration::from_secs(30);
+const BUSY_PAUSE_MIN: Duration = Duration::from_millis(10);
+const BUSY_PAUSE_MAX: Duration = Duration::from_millis(250);
 
 impl Client {
     /// Answers an interaction. A repeat is told what was answered first, and changes nothing; what is late, unknown,
@@ -66,8 +71,47 @@ impl Client {
         self.answer(Completion { proof: Some(proof), by, ..self.completion(id.into(), result) }).await
     }
 
-    /// Answers many interactions at once, and says for each what became of it.
+    /// Answers many interactions at once, and says for each what became of it. Those whose instance somebody else's
+    /// transaction holds are tried again, each by itself, until it lets go or the store's patience is over: then they are
+    /// refused as [`Refusal::Busy`].
     pub async fn complete_many(&self, batch: Vec<Completion>) -> Result<Vec<Completed>> {
+        let mut completed = self.complete_once(batch.clone()).await?;
+        let mut again = JoinSet::new();
+        for (place, completion) in batch.into_iter().enumerate() {
+            if completed[place] == Completed::Refused(Refusal::Busy) {
+                let client = self.clone();
+                again.spawn(async move { (place, client.complete_again(completion).await) });
+            }
+        }
+        while let Some(tried) = again.join_next().await {
+            let (place, answer) = tried.expect("a completion does not panic");
+            completed[place] = answer;
+        }
+        Ok(completed)
+    }
+
+    /// Tries one whose instance somebody else holds until that lets go, or our patience is over.
+    async fn complete_again(&self, completion: Completion) -> Completed {
+        let mut pause = BUSY_PAUSE_MIN;
+        let tries = async {
+            loop {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(BUSY_PAUSE_MAX);
+                match self.complete_once(vec![completion.clone()]).await {
+                    Ok(mut answer) => match answer.pop().expect("one completion, one answer") {
+                        Completed::Refused(Refusal::Busy) => {}
+                        answer => return answer,
+                    },
+                    // It may have been admitted: the next try is told so.
+                    Err(error) => tracing::debug!(%error, "an answer could not be taken yet"),
+                }
+            }
+        };
+        tokio::time::timeout(BUSY_PATIENCE, tries).await.unwrap_or(Completed::Refused(Refusal::Busy))
+    }
+
+    /// The same, without another try for those whose instance somebody else holds.
+    pub(crate) async fn complete_once(&self, batch: Vec<Completion>) -> Result<Vec<Completed>> {
         let (mut taken, mut unfit) = (Vec::with_capacity(batch.len()), Vec::new());
         let answers: Vec<&Json> =
             batch.iter().filter_map(|completion| completion.result.as_ref().ok()).collect();

@@ -1,5 +1,6 @@
 //! The dispatcher: sends what was committed, from those rows, until it is accepted. One for each transport.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,12 +15,14 @@ use crate::store::{
     Completed, Completion, Outbox, Refusal, SendOutcome, SendReport, Which, Written, outbox_queue,
 };
 use crate::transport::NamedTransport;
-use crate::{Interaction, Json, Sending, Sent, When};
+use crate::{Interaction, InteractionId, Json, Sending, Sent, When};
 
 /// Requests taken in one go, however many places are free.
 const TAKE_ROWS_MAX: usize = 256;
 /// Reports written in one go.
 const REPORTS_MAX: usize = 256;
+/// How long what somebody else's transaction holds up is put off.
+const HELD_UP_PAUSE: Duration = Duration::from_millis(50);
 /// How much longer than twice the time that a send may take others leave it alone: to write down what became of it.
 const LEASE_SPARE: Duration = Duration::from_secs(5);
 
@@ -95,7 +98,7 @@ struct Send {
     interaction: Interaction,
     /// The store's time when it was handed out.
     now: Timestamp,
-    reports: mpsc::Sender<(Report, oneshot::Sender<()>)>,
+    reports: mpsc::Sender<Told>,
 }
 
 fn spawn(
@@ -150,7 +153,7 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
 }
 
 /// Has it written down, and waits for that.
-async fn tell(reports: &mpsc::Sender<(Report, oneshot::Sender<()>)>, report: Report) {
+async fn tell(reports: &mpsc::Sender<Told>, report: Report) {
     let (written, is_written) = oneshot::channel();
     if reports.send((report, written)).await.is_ok() {
         let _ = is_written.await;
@@ -206,42 +209,89 @@ enum Report {
     Answered(Completion, u32),
 }
 
-/// Writes down what became of sends, whatever has gathered at a time.
-async fn report(shared: Arc<Shared>, mut told: mpsc::Receiver<(Report, oneshot::Sender<()>)>) {
-    let mut gathered = Vec::with_capacity(REPORTS_MAX);
-    while told.recv_many(&mut gathered, REPORTS_MAX).await > 0 {
-        let (mut sent, mut answered) = (Vec::new(), Vec::new());
-        for (report, _) in &gathered {
-            match report.clone() {
-                Report::Sent(report) => sent.push(report),
-                Report::Answered(completion, sends) => answered.push((completion, sends)),
-            }
-        }
-        if !answered.is_empty() {
-            sent.extend(admit(&shared, &answered).await);
-        }
-        while !sent.is_empty() {
-            match shared.store.sent(sent.clone()).await {
-                Ok(Written { effects, .. }) => {
-                    shared.store.poke(&effects);
-                    break;
+/// What is to be written down, and who waits for that.
+type Told = (Report, oneshot::Sender<()>);
+
+/// Writes down what became of sends, whatever has gathered at a time. What somebody else's transaction holds up is tried
+/// again with the next, and holds up nobody.
+async fn report(shared: Arc<Shared>, mut told: mpsc::Receiver<Told>) {
+    let mut held_up: Vec<Told> = Vec::new();
+    loop {
+        let mut gathered = std::mem::take(&mut held_up);
+        let none_yet = gathered.is_empty();
+        tokio::select! {
+            taken = told.recv_many(&mut gathered, REPORTS_MAX) => {
+                if taken == 0 && none_yet {
+                    return;
                 }
-                // What is not told of is sent again when its lease is over.
-                Err(error) if !error.is_transient() => {
-                    tracing::error!(%error, "what was sent cannot be written down");
-                    break;
-                }
-                Err(error) => tracing::warn!(%error, "could not write down what was sent"),
             }
-            tokio::time::sleep(FAULT_PAUSE).await;
+            () = tokio::time::sleep(HELD_UP_PAUSE), if !none_yet => {}
         }
-        // Dropping the other halves tells the senders.
-        gathered.clear();
+        // Dropping the other halves of what is written tells the senders.
+        held_up = write_down(&shared, gathered).await;
     }
 }
 
-/// Admits answers that came with their acceptance. What is no list though one was asked for fails its item.
-async fn admit(shared: &Shared, answered: &[(Completion, u32)]) -> Vec<SendReport> {
+/// Writes down what it can, and gives back what is held up.
+async fn write_down(shared: &Shared, gathered: Vec<Told>) -> Vec<Told> {
+    let (mut sent, mut answered) = (Vec::new(), Vec::new());
+    for (report, _) in &gathered {
+        match report.clone() {
+            Report::Sent(report) => sent.push(report),
+            Report::Answered(completion, sends) => answered.push((completion, sends)),
+        }
+    }
+    let mut held_up = HashSet::new();
+    if !answered.is_empty() {
+        let Admitted { rejected, busy } = admit(shared, &answered).await;
+        sent.extend(rejected);
+        held_up.extend(busy);
+    }
+    while !sent.is_empty() {
+        match shared.store.sent(sent.clone()).await {
+            Ok(Written { value: busy, effects }) => {
+                shared.store.poke(&effects);
+                held_up.extend(busy.into_iter().map(|report| (report.id, report.sends)));
+                break;
+            }
+            // What is not told of is sent again when its lease is over.
+            Err(error) if !error.is_transient() => {
+                tracing::error!(%error, "what was sent cannot be written down");
+                break;
+            }
+            Err(error) => tracing::warn!(%error, "could not write down what was sent"),
+        }
+        tokio::time::sleep(FAULT_PAUSE).await;
+    }
+    gathered
+        .into_iter()
+        .filter(|(report, _)| report.which().is_some_and(|which| held_up.contains(&which)))
+        .collect()
+}
+
+impl Report {
+    /// Which interaction it is about, and which of its sends.
+    fn which(&self) -> Option<(InteractionId, u32)> {
+        match self {
+            Self::Sent(report) => Some((report.id, report.sends)),
+            Self::Answered(Completion { to: Which::Id(id), .. }, sends) => Some((*id, *sends)),
+            Self::Answered(..) => None,
+        }
+    }
+}
+
+/// What became of answers that came with their acceptance.
+#[derive(Default)]
+struct Admitted {
+    /// They fail their item.
+    rejected: Vec<SendReport>,
+    /// Somebody else's transaction holds their instance.
+    busy: Vec<(InteractionId, u32)>,
+}
+
+/// Admits answers that came with their acceptance. An answer that is not a list fails its item when a list was
+/// requested.
+async fn admit(shared: &Shared, answered: &[(Completion, u32)]) -> Admitted {
     let batch: Vec<_> = answered.iter().map(|(completion, _)| completion.clone()).collect();
     let completed = loop {
         match shared.store.complete(batch.clone()).await {
@@ -257,16 +307,19 @@ async fn admit(shared: &Shared, answered: &[(Completion, u32)]) -> Vec<SendRepor
         }
         tokio::time::sleep(FAULT_PAUSE).await;
     };
-    let rejected =
-        |((completion, sends), completed): (&(Completion, u32), Completed)| match (&completion.to, completed)
-        {
-            (Which::Id(id), Completed::Refused(refusal @ Refusal::NotAList)) => {
+    let mut admitted = Admitted::default();
+    for ((completion, sends), completed) in answered.iter().zip(completed) {
+        let Which::Id(id) = completion.to else { continue };
+        match completed {
+            Completed::Refused(refusal @ Refusal::NotAList) => {
                 let outcome = SendOutcome::Rejected(refusal.told().to_owned());
-                Some(SendReport { id: *id, sends: *sends, outcome })
+                admitted.rejected.push(SendReport { id, sends: *sends, outcome });
             }
-            _ => None,
-        };
-    answered.iter().zip(completed).filter_map(rejected).collect()
+            Completed::Refused(Refusal::Busy) => admitted.busy.push((id, *sends)),
+            _ => {}
+        }
+    }
+    admitted
 }
 
 fn count(named: &NamedTransport, outcome: &'static str) {

@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 pub use self::bench::Bench;
-use self::connect::Address;
+use self::connect::{Address, Open};
 use self::db::Db;
 use self::gather::Gather;
 use self::marks::Memory;
@@ -70,7 +70,10 @@ const GROUPS_MAX: usize = 2;
 
 /// A PostgreSQL database.
 pub struct PostgresStore {
+    /// For what callers ask.
     db: Db,
+    /// For what an engine lives by: its heartbeat, claims, commits and timers.
+    engine: Db,
     hub: Arc<Hub>,
     pokes: Arc<Pokes>,
     memory: Memory,
@@ -94,13 +97,14 @@ impl PostgresStore {
     async fn open(url: &str) -> Result<Self> {
         let address = Address::parse(url)?;
         schema::check(&mut address.connect().await?).await.map_err(|error| address.unusable(error))?;
-        let (db, hears) = address.open().await?;
+        let Open { callers: db, engine, hears } = address.open().await?;
         let hub = Arc::new(Hub::default());
-        let pokes = Pokes::start(db.clone(), &hub, hears.then_some(address));
+        let pokes = Pokes::start(engine.clone(), &hub, hears.then_some(address));
         Ok(Self {
-            inserts: Gather::new(insert::gathered(&db)),
-            deliveries: Gather::new(deliver::gathered(&db)),
+            inserts: Gather::new(db.clone(), insert::gathered(&db)),
+            deliveries: Gather::new(db.clone(), deliver::gathered(&db)),
             db,
+            engine,
             hub,
             pokes,
             memory: Memory::default(),
@@ -120,7 +124,8 @@ impl PostgresStore {
     /// Closes every connection, after what is under way.
     pub async fn close(&self) {
         self.db.pool.close().await;
-        self.db.steps.close().await;
+        self.engine.pool.close().await;
+        self.engine.steps.close().await;
     }
 
     /// Notes what time it is in the database.
@@ -137,7 +142,7 @@ impl PostgresStore {
 
     async fn sweep(&self, rows_max: usize) -> Result<Written<Due>> {
         let sql = "select v.woken, v.next, v.at, (v.effects).* from dormouse.due($1) v";
-        let row = self.db.one(|| sqlx::query(sql).bind(rows_max as i32)).await?;
+        let row = self.engine.one(|| sqlx::query(sql).bind(rows_max as i32)).await?;
         self.note_time(row.moment("at")?);
         let value = Due { woken: row.number("woken")?, next: row.moment_or_none("next")? };
         Ok(Written { value, effects: row.effects()? })
@@ -171,7 +176,7 @@ impl Store for PostgresStore {
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, Written<Vec<Claimed>>> {
-        Box::pin(async move { claim::claim(&self.db, &claim).await })
+        Box::pin(async move { claim::claim(&self.engine, &claim).await })
     }
 
     fn groups_max(&self) -> usize {
@@ -180,15 +185,15 @@ impl Store for PostgresStore {
     }
 
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>> {
-        Box::pin(async move { commit::commit(&self.db, &self.memory, worker, &batch).await })
+        Box::pin(async move { commit::commit(&self.engine, &self.memory, worker, &batch).await })
     }
 
     fn begin(&self) -> Reply<'_, Rider> {
-        Box::pin(rider::begin(&self.db))
+        Box::pin(rider::begin(&self.engine))
     }
 
     fn commit_with(&self, worker: WorkerId, commit: Commit, rider: Rider) -> Reply<'_, Written<Receipt>> {
-        Box::pin(async move { rider::commit_with(&self.db, worker, &commit, rider).await })
+        Box::pin(async move { rider::commit_with(&self.engine, worker, &commit, rider).await })
     }
 
     fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>> {
@@ -196,7 +201,7 @@ impl Store for PostgresStore {
     }
 
     fn register(&self, worker: NewWorker) -> Reply<'_, WorkerId> {
-        Box::pin(async move { lease::register(&self.db, &worker).await })
+        Box::pin(async move { lease::register(&self.engine, &worker).await })
     }
 
     fn declared(&self, known: Option<String>) -> Reply<'_, Option<Declarations>> {
@@ -204,11 +209,11 @@ impl Store for PostgresStore {
     }
 
     fn heartbeat(&self, worker: WorkerId, lease: Duration) -> Reply<'_, Lease> {
-        Box::pin(lease::heartbeat(&self.db, worker, lease))
+        Box::pin(lease::heartbeat(&self.engine, worker, lease))
     }
 
     fn deregister(&self, worker: WorkerId) -> Reply<'_, ()> {
-        Box::pin(lease::deregister(&self.db, worker))
+        Box::pin(lease::deregister(&self.engine, worker))
     }
 
     fn report(&self, worker: WorkerId, batch: Vec<NewProgress>) -> Reply<'_, Written<()>> {
@@ -225,15 +230,15 @@ impl Store for PostgresStore {
         claims: Vec<(InstanceId, u64)>,
         tried: Tried,
     ) -> Reply<'_, Written<usize>> {
-        Box::pin(async move { lease::release(&self.db, worker, &claims, tried).await })
+        Box::pin(async move { lease::release(&self.engine, worker, &claims, tried).await })
     }
 
     fn reap(&self, rows_max: usize, crashes_max: u32) -> Reply<'_, Written<usize>> {
-        Box::pin(lease::reap(&self.db, rows_max, crashes_max))
+        Box::pin(lease::reap(&self.engine, rows_max, crashes_max))
     }
 
     fn collect(&self, collect: Collect) -> Reply<'_, Collected> {
-        Box::pin(collect::collect(&self.db, collect))
+        Box::pin(collect::collect(&self.engine, collect))
     }
 
     fn cancel(

@@ -14,7 +14,8 @@ use crate::{Error, InstanceId, Interaction, InteractionId, InteractionStatus, Js
 /// Whatever resolves an interaction holds its instance, as every other transition does: so it is admitted once, and
 /// the last one wakes the instance in the same commit.
 pub trait UnitStore: Send + Sync + 'static {
-    /// Completes or fails interactions, and says for each what became of it.
+    /// Completes or fails interactions, and says for each what became of it. One whose instance somebody else holds is
+    /// not waited for: it is refused as [`Refusal::Busy`], and may be sent again.
     fn complete(&self, batch: Vec<Completion>) -> Reply<'_, Written<Vec<Completed>>>;
 
     /// Takes up to `rows_max` interactions of a transport that are to be sent now. Nobody else is handed them for as
@@ -27,8 +28,8 @@ pub trait UnitStore: Send + Sync + 'static {
         lease: Duration,
     ) -> Reply<'_, Outbox>;
 
-    /// Says what became of sends.
-    fn sent(&self, batch: Vec<SendReport>) -> Reply<'_, Written<()>>;
+    /// Says what became of sends. Those that cannot be noted now, as somebody else holds their instance, come back.
+    fn sent(&self, batch: Vec<SendReport>) -> Reply<'_, Written<Vec<SendReport>>>;
 
     /// Claims an open interaction for a person or a program, for a while; claiming it again extends the claim, and a
     /// claim for no time at all gives it back.
@@ -142,6 +143,7 @@ impl Completed {
     /// The same as a result, where what was refused is an error that names the interaction as its caller did.
     pub fn admitted(self, to: Which) -> Result<Self, Error> {
         let (refusal, reason) = match self {
+            Self::Refused(Refusal::Busy) => return Err(Error::Busy(Refusal::Busy.told().to_owned())),
             Self::Refused(refusal) => (refusal, None),
             Self::Unfit { refusal, reason } => (refusal, Some(reason)),
             admitted => return Ok(admitted),
@@ -179,6 +181,8 @@ words! {
         Forged => "forged",
         /// The resume token's time is over.
         Expired => "expired",
+        /// Somebody else's transaction holds its instance at this moment.
+        Busy => "busy",
     }
 }
 
@@ -203,6 +207,7 @@ impl Refusal {
                 "the resume token is not one of ours, was altered, or was made for something else"
             }
             Self::Expired => "the resume token has expired",
+            Self::Busy => "another transaction holds its instance at this moment: send it again",
         }
     }
 }

@@ -264,6 +264,10 @@ async fn settle(reception: &Reception, message: &Message, completed: Result<Comp
         Ok(Completed::Admitted { .. } | Completed::Repeat(_)) => {
             return tell(reception, message, AckKind::Ack).await;
         }
+        // The others were taken; this one comes again, by itself or with others.
+        Ok(Completed::Refused(Refusal::Busy)) => {
+            return tell(reception, message, AckKind::Nak(Some(FAULT_PAUSE))).await;
+        }
         Ok(Completed::Refused(refusal) | Completed::Unfit { refusal, .. }) | Err(refusal) => refusal,
     };
     // The message itself may hold a token, and whatever its sender put in: its place in the stream has to do.

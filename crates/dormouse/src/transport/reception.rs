@@ -24,7 +24,8 @@ impl Reception {
         self.stop.cancelled().await;
     }
 
-    /// Admits answers, and says for each what became of it; once this returns, they are committed.
+    /// Admits answers, and says for each what became of it; once this returns, they are committed. One whose instance
+    /// somebody else's transaction holds is refused as [`Refusal::Busy`]: bring it again in a moment.
     ///
     /// Whoever may send to a transport may answer what was asked through it, in the namespaces that this engine serves,
     /// and nothing else, unless a resume token says so: what others were asked is as unknown as what nobody was.
@@ -42,7 +43,7 @@ impl Reception {
         };
         let taken = batch.into_iter().enumerate().filter(|(place, _)| is_taken(*place));
         let mut completed =
-            self.client.complete_many(taken.map(|(_, completion)| by(completion)).collect()).await?;
+            self.client.complete_once(taken.map(|(_, completion)| by(completion)).collect()).await?;
         // From the first on, so that each is put where it was.
         for (place, refusal) in refused {
             completed.insert(place, Completed::Refused(refusal));

@@ -181,7 +181,7 @@ impl UnitStore for Faulty {
 
     pass_on! {
         outbox(transport: String, namespaces: Namespaces, rows_max: usize, lease: Duration) -> Outbox;
-        sent(batch: Vec<SendReport>) -> Written<()>;
+        sent(batch: Vec<SendReport>) -> Written<Vec<SendReport>>;
         assign(namespace: String, id: InteractionId, assignee: String, lease: Duration) -> Assigned;
         unit(instance: InstanceId) -> Option<UnitView>;
         items(unit: UnitId, from_item: u32, items_max: usize) -> Vec<Interaction>;

@@ -94,8 +94,12 @@ impl Caller {
     /// Starts an order, pays it, and sees it end; or leaves a payment to the audit.
     async fn one_order(&self) {
         let key = format!("order:{:016x}", fastrand::u64(..));
-        let started =
-            || async { taken_is_there(self.client.start::<Order>(Ordering::Start).key(&key).await) };
+        // Some stand in line with others.
+        let lane = format!("lane:{}", fastrand::u8(..4));
+        let started = || async {
+            let start = self.client.start::<Order>(Ordering::Start).key(&key);
+            taken_is_there(if lane == "lane:0" { start.await } else { start.lane(&lane).await })
+        };
         let id = self.persist(started).await.expect("a new key is free");
         (self.tell)(Fact::Inserted(key.clone(), id));
         let mut paid = true;

@@ -14,7 +14,7 @@ pub const OPTIONS: &str = "-c%20session_preload_libraries%3Dauto_explain\
     %20-c%20auto_explain.log_format%3Djson";
 
 /// The tables that grow without bound. The others have a row for each worker, machine or paused queue.
-const LARGE: [&str; 3] = ["instances", "signals", "history"];
+const LARGE: [&str; 5] = ["instances", "signals", "history", "units", "interactions"];
 
 /// What one statement did.
 pub struct Plan {
@@ -57,7 +57,12 @@ impl Plan {
     /// The most rows that any of its nodes handed on or threw away, and so the most that any sorted.
     pub fn rows_max(&self) -> u64 {
         let rows = |node: &&Value| {
-            let each = ["Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck"];
+            let each = [
+                "Actual Rows",
+                "Rows Removed by Filter",
+                "Rows Removed by Join Filter",
+                "Rows Removed by Index Recheck",
+            ];
             let each: f64 = each.iter().map(|name| number(node, name)).sum();
             (each * number(node, "Actual Loops")) as u64
         };

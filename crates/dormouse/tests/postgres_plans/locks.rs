@@ -27,9 +27,20 @@ async fn batches_that_touch_the_same_rows_in_any_order_never_wait_in_a_circle() 
     for seed in 0..CONNECTIONS {
         bustle.spawn(Mixer::new(verbs.clone(), seed).go());
     }
-    bustle.join_all().await;
-    verbs.store.close().await;
+    let done: Vec<Done> = bustle.join_all().await;
     let mut conn = connect(&url).await;
+    check_lanes(&mut conn).await;
+    // What was due or lost its worker was found under load, and not only once nobody was there any more.
+    let (woken, reaped) = done.iter().fold((0, 0), |sum, done| (sum.0 + done.woken, sum.1 + done.reaped));
+    assert!(woken > 0 && reaped > 0, "{woken} timers fired and {reaped} claims were taken back under load");
+    let left = verbs.store.due(10_000).await.expect("a sweep").value.woken;
+    assert_eq!(number(&mut conn, "select count(*) from dormouse.instances where wake_at <= now()").await, 0);
+    assert!(
+        left <= woken,
+        "{left} timers were left for when nobody was there any more, {woken} fired before"
+    );
+    check_lanes(&mut conn).await;
+    verbs.store.close().await;
     closed(&mut conn).await;
     let log = server.log();
     let circles: Vec<_> = log.match_indices("deadlock detected").map(|(at, _)| excerpt(&log[at..])).collect();
@@ -45,6 +56,34 @@ async fn batches_that_touch_the_same_rows_in_any_order_never_wait_in_a_circle() 
     assert_eq!(errors.find(|line| !lost.iter().any(|words| line.contains(words))), None);
 }
 
+/// Each lane has one holder, or none because nobody is in line.
+async fn check_lanes(conn: &mut sqlx::PgConnection) {
+    let holds = "status = 'executing' or (status = 'runnable' and not blocked and not paused)";
+    let two = format!(
+        "select count(*) from (
+            select from dormouse.instances where lane is not null and ({holds}) group by namespace, lane
+            having count(*) > 1
+        ) lanes"
+    );
+    assert_eq!(number(conn, &two).await, 0, "a lane has two holders");
+    let none = format!(
+        "select count(*) from dormouse.instances i where i.lane is not null and i.status = 'runnable' and i.blocked
+            and not i.paused and not exists (
+                select from dormouse.instances h
+                where h.namespace = i.namespace and h.lane = i.lane and ({})
+            )",
+        holds.replace("status", "h.status").replace("not blocked and not paused", "not h.blocked and not h.paused")
+    );
+    assert_eq!(number(conn, &none).await, 0, "a lane is blocked, and nobody holds it");
+}
+
+/// What one connection's sweeps did.
+#[derive(Default)]
+struct Done {
+    woken: usize,
+    reaped: usize,
+}
+
 fn excerpt(log: &str) -> String {
     log.lines().take(40).collect::<Vec<_>>().join("\n")
 }
@@ -55,15 +94,16 @@ struct Mixer {
     random: fastrand::Rng,
     worker: WorkerId,
     name: String,
+    done: Done,
 }
 
 impl Mixer {
     fn new(verbs: Arc<Verbs>, seed: usize) -> Self {
         let random = fastrand::Rng::with_seed(seed as u64);
-        Self { verbs, random, worker: WorkerId(0), name: format!("w{seed}") }
+        Self { verbs, random, worker: WorkerId(0), name: format!("w{seed}"), done: Done::default() }
     }
 
-    async fn go(mut self) {
+    async fn go(mut self) -> Done {
         self.worker = self.verbs.worker(&self.name).await;
         for round in 0..ROUNDS {
             self.insert().await;
@@ -72,10 +112,11 @@ impl Mixer {
             self.operate().await;
             if round % 10 == 9 {
                 self.verbs.store.deregister(self.worker).await.expect("a lease ends");
-                self.verbs.store.reap(20, 10).await.expect("a sweep");
+                self.done.reaped += self.verbs.store.reap(20, 10).await.expect("a sweep").value;
                 self.worker = self.verbs.worker(&self.name).await;
             }
         }
+        self.done
     }
 
     async fn insert(&mut self) {
@@ -95,7 +136,7 @@ impl Mixer {
             self.random.shuffle(&mut commits);
             self.verbs.commit(self.worker, commits).await;
         }
-        self.verbs.store.due(20).await.expect("a sweep");
+        self.done.woken += self.verbs.store.due(20).await.expect("a sweep").value.woken;
     }
 
     fn outcome(&mut self, row: &Claimed) -> Commit {

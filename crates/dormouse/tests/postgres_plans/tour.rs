@@ -6,12 +6,15 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-use dormouse::store::{Claimed, Collect, Filter, Lease, Receipt, Store, TagChange};
-use dormouse::{Delivered, Inserted, NewInstance, NewSignal, Status, Target, WorkerId};
+use dormouse::store::{
+    Brake, CancelRequest, Claimed, Collect, Completion, Delivery, Filter, InteractionFilter, Lease,
+    Namespaces, Receipt, SendOutcome, SendReport, Store, TagChange, Tried, UnitStore, Which,
+};
+use dormouse::{Delivered, Inserted, Interaction, Json, NewInstance, NewSignal, Status, Target, WorkerId};
 use private_postgres::Server;
 
 use crate::explain::{self, Plan};
-use crate::verbs::{LONG, Verbs, ahead, commit, done, m, next, sleep, spawn, wait_for};
+use crate::verbs::{LONG, Verbs, ahead, commit, dispatch, done, m, next, sleep, spawn, wait_for};
 
 /// The plans of each verb's last call.
 pub type Notes = BTreeMap<&'static str, Vec<Plan>>;
@@ -44,6 +47,8 @@ impl<'a> Tour<'a> {
             self.spawn().await;
             self.hand_on().await;
             self.lose_a_worker().await;
+            self.dispatch().await;
+            self.operate().await;
             self.look().await;
         }
         std::mem::take(&mut self.notes)
@@ -192,6 +197,89 @@ impl<'a> Tour<'a> {
         let change = TagChange { add: vec!["more".to_owned()], remove: vec!["toured".to_owned()] };
         let change = verbs.store.tag("default".to_owned(), Target::Id(tagged[0].id()), change);
         note(&mut self.notes, self.server, "tag", change).await.expect("a change");
+    }
+
+    /// Rows ask, are answered, and end; others are late.
+    async fn dispatch(&mut self) {
+        let (verbs, worker) = (&self.verbs, self.worker);
+        let store = &verbs.store;
+        verbs.insert(vec![m(); 3]).await;
+        let rows = verbs.claim(worker, 10).await;
+        let ask = dispatch("bank", None);
+        note(&mut self.notes, self.server, "commit dispatch", verbs.commit_all(worker, &rows, &ask)).await;
+        let taken = store.outbox("bank".to_owned(), Namespaces::All, 10, LONG);
+        let taken = note(&mut self.notes, self.server, "outbox", taken).await.expect("an outbox").taken;
+        assert_eq!(taken.len(), 3);
+        let assign = store.assign("default".to_owned(), taken[0].id, "me".to_owned(), Duration::ZERO);
+        note(&mut self.notes, self.server, "assign", assign).await.expect("an assignment");
+        let sent =
+            |item: &Interaction| SendReport { id: item.id, sends: item.sends, outcome: SendOutcome::Sent };
+        let sent = store.sent(taken.iter().map(sent).collect());
+        note(&mut self.notes, self.server, "sent", sent).await.expect("notes");
+        let unit = note(&mut self.notes, self.server, "unit", store.unit(rows[0].id)).await;
+        let unit = unit.expect("a read").expect("a unit").id;
+        note(&mut self.notes, self.server, "items", store.items(unit, 0, 10)).await.expect("a read");
+        let filter =
+            InteractionFilter { instance: Some(rows[0].id), limit: 10, ..InteractionFilter::default() };
+        let list = store.interactions(filter);
+        note(&mut self.notes, self.server, "interactions_by_instance", list).await.expect("a read");
+        let answer = |item: &Interaction| Completion {
+            namespace: "default".to_owned(),
+            to: Which::Id(item.id),
+            result: Ok(Json::null()),
+            assignee: None,
+            by: None,
+            proof: None,
+        };
+        let answers = store.complete(taken.iter().map(answer).collect());
+        note(&mut self.notes, self.server, "complete", answers).await.expect("answers");
+        let rows = verbs.claim(worker, 10).await;
+        assert_eq!(rows.len(), 3);
+        verbs.commit_all(worker, &rows, &dispatch("bank", Some(Duration::from_millis(1)))).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let due = note(&mut self.notes, self.server, "due of units", store.due(10)).await.expect("a sweep");
+        assert_eq!(due.value.woken, 3);
+        let rows = verbs.claim(worker, 10).await;
+        verbs.commit_all(worker, &rows, &done()).await;
+    }
+
+    /// Rows are signalled twice, paused, cancelled and retried; what they were sent is consumed.
+    async fn operate(&mut self) {
+        let (verbs, worker) = (&self.verbs, self.worker);
+        let (store, namespace) = (&verbs.store, || "default".to_owned());
+        let new = verbs.insert(vec![m(); 3]).await;
+        let rows = verbs.claim(worker, 10).await;
+        verbs.commit_all(worker, &rows, &wait_for("go")).await;
+        let deliver = || {
+            let delivery = |new: &Inserted| Delivery {
+                namespace: namespace(),
+                target: Target::Id(new.id()),
+                signal: NewSignal::new("go", Json::null()).dedup("once"),
+            };
+            store.deliver(new.iter().map(delivery).collect())
+        };
+        note(&mut self.notes, self.server, "deliver with a dedup key", deliver()).await.expect("signals");
+        let again = note(&mut self.notes, self.server, "deliver again", deliver()).await.expect("signals");
+        assert!(again.value.iter().all(|answer| *answer == Delivered::Duplicate), "{again:?}");
+        let rows = verbs.claim(worker, 10).await;
+        note(&mut self.notes, self.server, "commit and consume", verbs.commit_all(worker, &rows, &next()))
+            .await;
+        let target = || Target::Id(new[0].id());
+        let pause = store.pause(namespace(), target(), Brake::On, None);
+        note(&mut self.notes, self.server, "pause", pause).await.expect("a brake");
+        store.pause(namespace(), target(), Brake::Off, None).await.expect("a brake");
+        let cancel = store.cancel(namespace(), target(), CancelRequest::default());
+        note(&mut self.notes, self.server, "cancel", cancel).await.expect("a cancel");
+        let retry = store.retry(namespace(), target(), None, None);
+        note(&mut self.notes, self.server, "retry", retry).await.expect("a retry");
+        let rows = verbs.claim(worker, 10).await;
+        assert_eq!(rows.len(), 3);
+        let release = store.release(worker, rows.iter().map(|row| (row.id, row.seq)).collect(), Tried::Yes);
+        note(&mut self.notes, self.server, "release", release).await.expect("claims are given back");
+        let rows = verbs.claim(worker, 10).await;
+        let outcome = done();
+        let ends = verbs.commit_all(worker, &rows, &outcome);
+        note(&mut self.notes, self.server, "commit done of signalled ones", ends).await;
     }
 
     async fn look(&mut self) {

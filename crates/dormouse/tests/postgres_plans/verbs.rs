@@ -1,13 +1,14 @@
 //! The store's verbs, in one line each.
 
-#![allow(unreachable_pub, reason = "a test target has no outside")]
+#![allow(unreachable_pub, dead_code, reason = "two test targets use it, each what it needs")]
 
 use std::time::Duration;
 
 use dormouse::store::postgres::PostgresStore;
 use dormouse::store::{Claim, Claimed, Commit, Delivery, Hold, Namespaces, NewWorker, Receipt, Store};
 use dormouse::{
-    At, Delivered, Inserted, InstanceId, Json, NewInstance, NewSignal, Process, Target, Transition, WorkerId,
+    Ask, At, Delivered, Dispatch, Inserted, InstanceId, Json, NewInstance, NewSignal, OnFailure, Process,
+    Shape, Target, Transition, WorkerId,
 };
 
 /// Longer than any test.
@@ -109,6 +110,30 @@ pub fn spawn(children: Vec<NewInstance>) -> Transition {
         on_cancel,
     };
     Transition::Spawn(spawn)
+}
+
+/// A request of one.
+pub fn dispatch(transport: &str, timeout: Option<Duration>) -> Transition {
+    let ask = Ask {
+        request: Json::null(),
+        idempotency_key: "k".to_owned(),
+        correlation_id: None,
+        for_assignee: None,
+        for_group: None,
+    };
+    Transition::Dispatch(Dispatch {
+        at: at("answered"),
+        shape: Shape::One,
+        asks: vec![ask],
+        items: 1,
+        transport: transport.to_owned(),
+        timeout: timeout.map(Into::into),
+        item_timeout: None,
+        in_flight: None,
+        on_failure: OnFailure::Fail,
+        quorum: None,
+        outputs_max: 10_000,
+    })
 }
 
 /// A commit that lets go of the row, and consumes all that it was handed.

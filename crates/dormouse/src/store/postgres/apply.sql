@@ -14,6 +14,7 @@ declare
     v_changes dormouse.change[] := p_changes;
     v_place constant bigint := dormouse.feed_place();
     v_effects dormouse.effects;
+    v_woken boolean := false;
     v_queues text[];
     v_wake_at timestamptz;
     v_ended bigint[];
@@ -27,6 +28,13 @@ declare
 begin
     -- Ends take their parents along, who rarely end themselves: the second round is nearly always the last.
     while v_changes is not null loop
+        -- A parent that is woken may fail by a rival for its key, and take its own parent along.
+        if v_woken and exists (
+            select from unnest(v_changes) c join dormouse.instances i on i.id = any (array[c.id])
+            where i.key_scope is not null and i.parent is not null and not i.joined
+        ) then
+            perform dormouse.lock_more(array(select c.id from unnest(v_changes) c), '{}');
+        end if;
         with wanted as (
             select c.*, o.parent, o.parent_round, o.joined, o.lane, o.namespace, o.machine, o.queue,
                 o.keeps_history, o.key_scope, o.version as old_version, o.step as old_step, o.status as old_status,
@@ -38,11 +46,12 @@ begin
                     when o.key_scope is not null and o.key_scope <> 'always'
                         and strpos(o.key_scope, c.status) > 0
                     then coalesce(dormouse.key_holder(o.namespace, o.key), (
-                        select min(f.id) from unnest(v_changes) f join dormouse.instances i on i.id = f.id
+                        select min(f.id) from unnest(v_changes) f
+                        join dormouse.instances i on i.id = any (array[f.id])
                         where i.namespace = o.namespace and i.key = o.key and strpos(i.key_scope, f.status) > 0
                     ))
                 end, o.id) as holder
-            from unnest(v_changes) c join dormouse.instances o on o.id = c.id
+            from unnest(v_changes) c join dormouse.instances o on o.id = any (array[c.id])
         ), decided as (
             -- A status in which a key counts as taken cannot be entered while another holds it: this row alone
             -- fails, and lets go of its claim on the key if even `failed` could not be saved with it.
@@ -75,7 +84,7 @@ begin
                 changed_at = p_now,
                 ended_at = case when d.ends or d.rivalry is not null then p_now end,
                 last_error = coalesce(d.rivalry, d.last_error), output = d.output
-            from decided d where i.id = d.id
+            from decided d where i.id = any (array[d.id])
             returning i.id, i.seq, i.status, i.version, i.step, i.queue, i.wake_at, i.blocked, i.paused,
                 d.ends or d.rivalry is not null as ended, d.rivalry, d.joined, d.parent, d.parent_round,
                 d.namespace, d.machine, d.lane, d.was_open, d.keeps_history, d.kind, d.data, d.then_kind,
@@ -85,7 +94,7 @@ begin
                 instance, seq, kind, version, step, at, data, state, id, started_at, took_us, progress
             )
             select s.id, event.seq, event.kind, s.version, s.step, p_now, event.data, event.state,
-                v_place + nextval('dormouse.event_ids'), (event.run).started_at, (event.run).took_us,
+                dormouse.event_id(v_place), (event.run).started_at, (event.run).took_us,
                 (event.run).progress
             from saved s cross join lateral (values
                 (s.seq - s.events + 1, s.kind, s.data, s.state, s.run),
@@ -117,11 +126,55 @@ begin
         v_namespaces := v_namespaces || v_step_namespaces;
         v_lanes := v_lanes || v_step_lanes;
         v_changes := case when v_parents is not null then dormouse.join(v_parents, v_rounds, v_done, p_now) end;
+        -- A claim passes over a parent that can run and is locked here: it is told to look again.
+        select v_effects.queues || array_agg(distinct i.queue) filter (
+            where i.status = 'runnable' and not i.blocked and not i.paused
+        ) into v_effects.queues
+        from unnest(v_parents) parent (id) join dormouse.instances i on i.id = any (array[parent.id]);
+        v_woken := true;
     end loop;
     if v_lanes is not null then
         v_effects.queues := v_effects.queues || dormouse.settle_lanes(v_namespaces, v_lanes);
     end if;
     return v_effects;
+end
+$$;
+
+-- Applies what several share a statement for, and keeps back what would wait for a stranger: a change that enters a
+-- status in which a key counts as taken waits for whoever is inserting that key. If there is such a one, those that
+-- might be it are tried one by one, and soon given up.
+create or replace function dormouse.apply_what_can_be(
+    p_changes dormouse.change[], p_now timestamptz, out effects dormouse.effects, out kept_back integer
+) language plpgsql as $$
+declare
+    v_plain dormouse.change[];
+    v_special dormouse.change[];
+    v_change dormouse.change;
+begin
+    kept_back := 0;
+    select array_agg(c) filter (where i.key_scope is null),
+        array_agg(c order by i.id) filter (where i.key_scope is not null)
+    into v_plain, v_special
+    from unnest(p_changes) c join dormouse.instances i on i.id = any (array[c.id]);
+    if v_special is null then
+        effects := dormouse.apply(v_plain, p_now);
+        return;
+    end if;
+    perform set_config('lock_timeout', '50ms', true);
+    begin
+        effects := dormouse.apply(p_changes, p_now);
+        return;
+    exception when lock_not_available then
+        effects := dormouse.apply(v_plain, p_now);
+    end;
+    foreach v_change in array coalesce(v_special, '{}') loop
+        begin
+            effects := dormouse.merge(effects, dormouse.apply(array[v_change], p_now));
+        exception when lock_not_available then
+            kept_back := kept_back + 1;
+            perform set_config('lock_timeout', '1ms', true);
+        end;
+    end loop;
 end
 $$;
 
@@ -140,15 +193,15 @@ begin
     ), parents as materialized (
         select i.*, b.spare, coalesce(b.cancels_rest, false) as cancels_rest, ends.undone,
             i.barrier - case when b.spare is null then ends.ended else ends.ended - ends.undone end as to_come
-        from ends join dormouse.instances i on i.id = ends.parent
-        left join dormouse.barriers b on b.instance = i.id and b.round = i.round
+        from ends join dormouse.instances i on i.id = any (array[ends.parent])
+        left join dormouse.barriers b on b.instance = any (array[i.id]) and b.round = any (array[i.round])
         where i.round = ends.round and i.status = 'awaiting_children' and i.barrier > 0
     ), lowered as (
         update dormouse.instances i set barrier = p.to_come
-        from parents p where i.id = p.id and p.to_come > 0 and coalesce(p.spare >= p.undone, true)
+        from parents p where i.id = any (array[p.id]) and p.to_come > 0 and coalesce(p.spare >= p.undone, true)
     ), spared as (
         update dormouse.barriers b set spare = p.spare - p.undone
-        from parents p where b.instance = p.id and b.round = p.round and p.spare >= p.undone and p.undone > 0
+        from parents p where b.instance = any (array[p.id]) and b.round = any (array[p.round]) and p.spare >= p.undone and p.undone > 0
     )
     select array_agg(case
         when p.cancels_rest then row(

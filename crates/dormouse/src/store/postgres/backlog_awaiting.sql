@@ -17,5 +17,5 @@ from sets cross join lateral (
         order by i.awaits, i.id limit $2
     ) few
 ) parked
-join dormouse.instances i on i.id = parked.oldest
+join dormouse.instances i on i.id = any (array[parked.oldest])
 order by sets.awaits

@@ -8,5 +8,5 @@ from frontier left join lateral (
     select e.id, e.instance, e.kind, e.seq, e.step, e.at from dormouse.history e
     where e.id > $1 and e.id < frontier.id order by e.id limit $2
 ) h on true
-left join dormouse.instances i on i.id = h.instance
+left join dormouse.instances i on i.id = any (array[h.instance])
 order by h.id

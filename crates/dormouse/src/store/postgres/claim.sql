@@ -18,6 +18,7 @@ declare
     v_holder bigint;
     v_rivals bigint[];
     v_holders bigint[];
+    v_wait text := '50ms';
 begin
     -- What a worker without a lease took, no reaper would find; and while a reaper looks, it has none.
     if not pg_try_advisory_xact_lock_shared(1685025390, (p_worker % 2147483647)::integer) then
@@ -62,8 +63,8 @@ begin
     -- other, as if each were claimed alone.
     for v_id in
         select i.id from unnest(v_ids) with ordinality locked (id, place)
-        join dormouse.instances i on i.id = locked.id
-        where i.key is not null and i.key_scope is not null and i.key_scope <> 'always'
+        join dormouse.instances i on i.id = any (array[locked.id])
+        where i.key_scope is not null and i.key_scope <> 'always'
         order by locked.place
     loop
         select dormouse.key_holder(i.namespace, i.key) into v_holder from dormouse.instances i
@@ -72,13 +73,20 @@ begin
             v_rivals := v_rivals || v_id;
             v_holders := v_holders || v_holder;
         else
-            update dormouse.instances i set status = 'executing' where i.id = v_id;
+            -- Somebody may be inserting the key at this moment: that is not waited for by all the others.
+            begin
+                perform set_config('lock_timeout', v_wait, true);
+                update dormouse.instances i set status = 'executing' where i.id = v_id;
+            exception when lock_not_available then
+                v_ids := array_remove(v_ids, v_id);
+                v_wait := '1ms';
+            end;
         end if;
     end loop;
     return query
     with taken as (
         update dormouse.instances i set status = 'executing', worker = p_worker, changed_at = v_now
-        from unnest(v_ids) locked (id) where i.id = locked.id and i.id <> all (coalesce(v_rivals, '{}'))
+        from unnest(v_ids) locked (id) where i.id = any (array[locked.id]) and i.id <> all (coalesce(v_rivals, '{}'))
         returning i.*
     ), counted as (
         insert into dormouse.counts (namespace, queue, machine, version, step, status, count)

@@ -14,15 +14,16 @@ begin
         select i.id from dormouse.instances i
         where i.ended_at <= v_before and i.ended_at is not null
             and (p_namespace is null or i.namespace = p_namespace)
-            and not exists (
-                select from dormouse.instances p
+            and (
+                select true from dormouse.instances p
                 where p.id = i.parent and p.round = i.parent_round
                     and (p.ended_at is null or p.ended_at > v_before)
-            )
+            ) is null
         order by i.ended_at limit p_rows_max
         for update of i skip locked
     );
-    delete from dormouse.interactions n using dormouse.units u where u.instance = any (v_ids) and n.unit = u.id;
+    delete from dormouse.interactions
+    where unit = any (array(select u.id from dormouse.units u where u.instance = any (v_ids)));
     delete from dormouse.units where instance = any (v_ids);
     delete from dormouse.barriers where instance = any (v_ids);
     -- One by one, so that no plan can walk the tags of all others.
@@ -62,10 +63,10 @@ begin
             and h.at < v_before
     ), superfluous as (
         select s.instance, s.seq from stretch s
-        where exists (
-            select from dormouse.history later
+        where (
+            select true from dormouse.history later
             where later.instance = s.instance and later.seq > s.seq and later.state is not null
-                and later.at < v_before
+                and later.at < v_before limit 1
         ) and (s.stateless or (
             select next.state is not null from dormouse.history next
             where next.instance = s.instance and next.seq > s.seq order by next.seq limit 1
@@ -73,7 +74,7 @@ begin
         limit p_rows_max
     ), removed as (
         delete from dormouse.history h using superfluous s
-        where h.instance = s.instance and h.seq = s.seq returning 1
+        where h.instance = any (array[s.instance]) and h.seq = any (array[s.seq]) returning 1
     )
     select count(*) into gone from removed;
     -- A full batch may have left some behind on these pages.

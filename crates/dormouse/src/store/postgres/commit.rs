@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use sqlx::postgres::PgRow;
@@ -23,8 +24,13 @@ const NEXT: &str = "select v.held, v.at from dormouse.commit_next($1, $2, $3, $4
 const DONE: &str = "select v.done, v.at from dormouse.commit_done($1, $2, $3, $4, $5, $6, $7) v";
 const COMMIT: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at, (v.effects).* \
     from dormouse.commit($1, $2::json, $3) v";
+const OWN: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at, (v.effects).* \
+    from dormouse.commit_own($1, $2::json) v";
 const ASK: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at from dormouse.ask($1, $2::json) v";
 const CANCEL: &str = "select v.done, (v.effects).* from dormouse.cancel_held($1, $2, $3) v";
+
+/// How long a group looks for those of its outcomes that hold it up. What is not tried by then comes again.
+const SPLIT_FOR: Duration = Duration::from_millis(300);
 
 pub(super) async fn commit(
     db: &Db,
@@ -165,38 +171,87 @@ impl Group<'_> {
         }
     }
 
+    /// Commits any outcomes. A row that another transaction holds for long must not hold up the others: it is left for
+    /// later. So is one whose child has a key that another transaction inserts: only a try by itself shows which that is.
     async fn write_rest(&mut self, commits: &[Commit], rest: &[usize]) -> Result<()> {
+        let wait = !rest.iter().any(|index| self.memory.busy.contains(&commits[*index]));
+        if wait && self.try_rest(commits, rest, true).await? {
+            return Ok(());
+        }
+        let (mut suspects, others): (Vec<usize>, Vec<usize>) =
+            rest.iter().partition(|index| inserts_keys(&commits[**index]));
+        // Each has its turn at being among the first.
+        fastrand::shuffle(&mut suspects);
+        let mut parts: Vec<Vec<usize>> = suspects.into_iter().map(|index| vec![index]).collect();
+        parts.push(others);
+        let until = Instant::now() + SPLIT_FOR;
+        while let Some(mut part) = parts.pop() {
+            if part.is_empty() {
+                continue;
+            }
+            if Instant::now() < until && self.try_rest(commits, &part, false).await? {
+                continue;
+            }
+            if part.len() > 1 && Instant::now() < until {
+                parts.push(part.split_off(part.len() / 2));
+                parts.push(part);
+            } else {
+                part.into_iter().for_each(|index| self.receipts[index] = Some(Receipt::Busy));
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits these outcomes in one statement; false if another transaction holds it up, and nothing has happened.
+    async fn try_rest(&mut self, commits: &[Commit], rest: &[usize], wait: bool) -> Result<bool> {
         let outcomes = rest.iter().enumerate().map(|(place, index)| {
             let commit = &commits[*index];
             Outcome::new(place + 1, commit, self.memory.lost.contains(commit))
         });
         let outcomes = batch(&outcomes.collect::<Vec<_>>())?;
-        // A row that another transaction holds for long must not hold up the others: it is left for later.
-        let wait = !rest.iter().any(|index| self.memory.busy.contains(&commits[*index]));
-        let row = match self.unless_held_up(|| statement(self.worker, &outcomes, wait)).await? {
-            Some(row) => row,
-            None => self.db.one(|| statement(self.worker, &outcomes, false)).await?,
+        let Some(row) = self.unless_held_up(|| statement(self.worker, &outcomes, wait)).await? else {
+            return Ok(false);
         };
         self.effects.merge(row.effects()?);
         for (index, receipt) in rest.iter().zip(receipts(&row)?) {
             let receipt = match receipt {
                 Some(receipt) => receipt,
-                None => {
-                    let Written { value, effects } = cancel(self.db, self.worker, &commits[*index]).await?;
-                    self.effects.merge(effects);
-                    value
-                }
+                None => self.cancel(&commits[*index]).await?,
             };
             self.receipts[*index] = Some(receipt);
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Cancels an instance whose step has ended, in place of its outcome.
+    async fn cancel(&mut self, commit: &Commit) -> Result<Receipt> {
+        let Some(row) = self.unless_held_up(|| cancelling(self.worker, commit)).await? else {
+            return Ok(Receipt::Busy);
+        };
+        let Written { value, effects } = cancelled(&row)?;
+        self.effects.merge(effects);
+        Ok(value)
+    }
+}
+
+/// Whether it may wait for a key that another transaction inserts.
+fn inserts_keys(commit: &Commit) -> bool {
+    match &commit.transition {
+        Transition::Spawn(spawn) => spawn.children.iter().any(|child| child.key.is_some()),
+        _ => false,
     }
 }
 
 /// Cancels an instance whose step has ended, in place of its outcome.
 pub(super) async fn cancel(db: &Db, worker: WorkerId, commit: &Commit) -> Result<Written<Receipt>> {
-    let (id, seq) = (commit.id.0, commit.seq as i64);
-    let row = db.one(|| sqlx::query(CANCEL).bind(worker.0).bind(id).bind(seq)).await?;
+    cancelled(&db.one(|| cancelling(worker, commit)).await?)
+}
+
+fn cancelling(worker: WorkerId, commit: &Commit) -> Statement<'_> {
+    sqlx::query(CANCEL).bind(worker.0).bind(commit.id.0).bind(commit.seq as i64)
+}
+
+fn cancelled(row: &PgRow) -> Result<Written<Receipt>> {
     let value = if row.value("done")? { Receipt::Cancelled } else { Receipt::Stale };
     Ok(Written { value, effects: row.effects()? })
 }
@@ -266,8 +321,13 @@ impl Ids {
 }
 
 /// The statement that commits a batch of any outcomes.
-pub(super) fn statement(worker: WorkerId, outcomes: &str, wait: bool) -> Statement<'_> {
+fn statement(worker: WorkerId, outcomes: &str, wait: bool) -> Statement<'_> {
     sqlx::query(COMMIT).bind(worker.0).bind(outcomes).bind(wait)
+}
+
+/// The statement that commits one outcome in its step's own transaction.
+pub(super) fn own(worker: WorkerId, outcome: &str) -> Statement<'_> {
+    sqlx::query(OWN).bind(worker.0).bind(outcome)
 }
 
 /// The receipts in an answer; `None` for what is to be cancelled first.

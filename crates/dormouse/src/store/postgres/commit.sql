@@ -9,7 +9,8 @@ declare
     v_batch dormouse.outcome[];
     v_owned boolean[];
     v_locked bigint[];
-    v_slots integer[];
+    v_lanes integer[];
+    v_lanes_for bigint[];
     v_children dormouse.arrival[];
     v_spawned record;
     v_parents bigint[];
@@ -19,18 +20,15 @@ declare
 begin
     select array_agg(o order by o.ord) into v_batch
     from json_populate_recordset(null::dormouse.outcome, p_batch) o;
-    if p_wait then
-        perform set_config('lock_timeout', '500ms', true);
-    end if;
-    v_slots := array(
-        select dormouse.lane_slot(c.namespace, c.lane)
-        from unnest(v_batch) o cross join lateral json_to_recordset(o.children) c (namespace text, lane text)
-        where o.children is not null and c.lane is not null
-    );
+    -- A key that another transaction inserts at this moment is waited for in any case, but not for long.
+    perform set_config('lock_timeout', case when p_wait then '500ms' else '100ms' end, true);
+    select array_agg(dormouse.lane_number(c.namespace, c.lane)), array_agg(o.id) into v_lanes, v_lanes_for
+    from unnest(v_batch) o cross join lateral json_to_recordset(o.children) c (namespace text, lane text)
+    where o.children is not null and c.lane is not null;
     v_locked := dormouse.lock(
         array(select id from unnest(v_batch)),
         array(select id from unnest(v_batch) where kind in ('done', 'fail')),
-        p_wait, nullif(v_slots, '{}')
+        p_wait, v_lanes, v_lanes_for
     );
     at := dormouse.now();
     -- Which of them are the worker's to commit, by their place in the batch. (`is not distinct from` keeps the
@@ -38,7 +36,7 @@ begin
     v_owned := array(
         select coalesce((v_locked is null or o.id = any (v_locked)) and i.worker is not distinct from p_worker
             and i.seq = o.seq and not i.cancel_requested, false)
-        from unnest(v_batch) o left join dormouse.instances i on i.id = o.id
+        from unnest(v_batch) o left join dormouse.instances i on i.id = any (array[o.id])
         order by o.ord
     );
     -- All children in one go: two groups with the same keys must not wait for each other.
@@ -80,7 +78,7 @@ begin
             unseen.id as seen, unseen.data as seen_data,
             consumed.data as consumed, v_opened.ids[o.ord] as unit_id, v_opened.counts[o.ord] as asked,
             v_opened.to_come[o.ord] as to_come, v_opened.first_late[o.ord] as first_late
-        from unnest(v_batch) o join dormouse.instances i on i.id = o.id
+        from unnest(v_batch) o join dormouse.instances i on i.id = any (array[o.id])
         cross join lateral (
             select coalesce(v_inserted[array_position(v_parents, o.id)], 0) as inserted
         ) spawned
@@ -197,7 +195,7 @@ begin
             when i.worker = p_worker and i.status = 'executing' and i.inbox > 0 then dormouse.inbox(i.id)
         end order by o.ord)
     into receipts, seqs, inboxes
-    from unnest(v_batch) o left join dormouse.instances i on i.id = o.id;
+    from unnest(v_batch) o left join dormouse.instances i on i.id = any (array[o.id]);
 end
 $$;
 
@@ -212,13 +210,14 @@ begin
         where o.kind in ('next', 'sleep', 'spawn', 'dispatch') and p_owned[o.ord]
     ), kept as (
         update dormouse.signals s set consumed = true from progressed p
-        where s.instance = p.instance and s.id = p.id and s.dedup_key is not null and not s.consumed
+        where s.instance = any (array[p.instance]) and s.id = any (array[p.id])
+            and num_nulls(s.dedup_key) = 0 and not s.consumed
     ), gone as (
         delete from dormouse.signals s using progressed p
-        where s.instance = p.instance and s.id = p.id and s.dedup_key is null
+        where s.instance = any (array[p.instance]) and s.id = any (array[p.id]) and s.dedup_key is null
     )
-    delete from dormouse.signals s using unnest(p_batch) o
-    where o.kind = 'done' and p_owned[o.ord] and s.instance = o.id;
+    delete from dormouse.signals s
+    where s.instance = any (array(select o.id from unnest(p_batch) o where o.kind = 'done' and p_owned[o.ord]));
 end
 $$;
 
@@ -286,9 +285,38 @@ begin
 end
 $$;
 
+-- Commits one outcome in its step's own transaction. What it cannot have at once it does not keep a part of: another step
+-- may hold the rest, and wait for that part.
+create or replace function dormouse.commit_own(
+    p_worker bigint, p_batch json,
+    out receipts text[], out seqs bigint[], out inboxes json[], out at timestamptz, out effects dormouse.effects
+) language plpgsql as $$
+declare
+    v_committed record;
+begin
+    select c.receipts, c.seqs, c.inboxes, c.at, c.effects into v_committed
+    from dormouse.commit(p_worker, p_batch, false) c;
+    if v_committed.receipts[1] = 'busy' then
+        raise lock_not_available;
+    end if;
+    receipts := v_committed.receipts;
+    seqs := v_committed.seqs;
+    inboxes := v_committed.inboxes;
+    at := v_committed.at;
+    effects := v_committed.effects;
+exception when lock_not_available then
+    receipts := array['busy'];
+    seqs := array[null::bigint];
+    inboxes := array[null::json];
+    at := dormouse.now();
+    effects := null;
+end
+$$;
+
 -- The receipt of a commit whose answer was lost. While the worker's lease holds, as it then has all along,
 -- nobody else could have moved the row: if it is not where the outcome started, the outcome is committed. If it
--- is, and is not the worker's, the server crashed and forgot the claim.
+-- is, and is not the worker's, the server crashed and forgot the claim. It may have forgotten it, let another worker
+-- commit in our place, and given the row back to us: then it is not at the state that our outcome gave it.
 create or replace function dormouse.receipt_before(
     p_worker bigint, o dormouse.outcome, i dormouse.instances, p_now timestamptz
 ) returns text language plpgsql stable as $$
@@ -297,7 +325,8 @@ begin
         when not exists (select from dormouse.workers w where w.id = p_worker and w.lease_until >= p_now)
             then 'stale'
         when i.seq = o.seq then 'stale'
-        when o.kind = 'next' and o.hold and i.worker = p_worker and i.seq = o.seq + 1 then 'held'
+        when o.kind = 'next' and o.hold and i.worker = p_worker and i.seq = o.seq + 1
+            then case when i.step = o.step and i.state::text = o.state then 'held' else 'stale' end
         when i.status = 'cancelled' then 'cancelled'
         else 'released'
     end;

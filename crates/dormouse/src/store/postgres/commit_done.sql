@@ -21,7 +21,7 @@ begin
             status = 'done', seq = i.seq + 1, worker = null, inbox = 0, joined = true, changed_at = commit_done.at,
             ended_at = commit_done.at, last_error = null, output = o.output
         from outcome o
-        where i.id = o.id and i.seq = o.seq and i.worker is not distinct from p_worker
+        where i.id = any (array[o.id]) and i.seq = o.seq and i.worker is not distinct from p_worker
             and i.parent is null and i.lane is null and i.key_scope is null and not i.cancel_requested
         returning i.id, i.seq, i.namespace, i.queue, i.machine, i.version, i.step, i.keeps_history,
             o.started_at, o.took_us, o.progress
@@ -29,17 +29,16 @@ begin
         insert into dormouse.history (
             instance, seq, kind, version, step, at, id, started_at, took_us, progress
         )
-        select s.id, s.seq, 'done', s.version, s.step, commit_done.at, v_place + nextval('dormouse.event_ids'),
+        select s.id, s.seq, 'done', s.version, s.step, commit_done.at, dormouse.event_id(v_place),
             s.started_at, s.took_us, s.progress
         from saved s where s.keeps_history
     ), counted as (
         insert into dormouse.counts (namespace, queue, machine, version, step, status, count)
         select s.namespace, s.queue, s.machine, s.version, s.step, 'done', count(*) from saved s
         group by s.namespace, s.queue, s.machine, s.version, s.step
-    ), read as (
-        -- Nothing will ever read what a done one had.
-        delete from dormouse.signals s using saved where s.instance = saved.id
     )
     select array_agg(id) into done from saved;
+    -- Nothing will ever read what a done one had.
+    delete from dormouse.signals where instance = any (done);
 end
 $$;

@@ -21,7 +21,7 @@ begin
             step = o.step, state = o.state, seq = i.seq + 1, attempt = 0, changed_at = commit_next.at,
             last_error = null
         from outcome o
-        where i.id = o.id and i.seq = o.seq and i.worker is not distinct from p_worker and i.version = o.version
+        where i.id = any (array[o.id]) and i.seq = o.seq and i.worker is not distinct from p_worker and i.version = o.version
             and i.wake is null and i.inbox = 0 and not i.cancel_requested and not i.paused
         returning i.id, i.seq, i.version, i.step, i.keeps_history, o.state, o.started_at,
             o.took_us, o.progress
@@ -30,7 +30,7 @@ begin
             instance, seq, kind, version, step, at, state, id, started_at, took_us, progress
         )
         select s.id, s.seq, 'step.completed', s.version, s.step, commit_next.at, s.state,
-            v_place + nextval('dormouse.event_ids'), s.started_at, s.took_us, s.progress
+            dormouse.event_id(v_place), s.started_at, s.took_us, s.progress
         from saved s where s.keeps_history
     )
     select array_agg(id) into held from saved;

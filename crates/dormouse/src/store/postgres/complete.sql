@@ -1,8 +1,9 @@
 -- Answers from outside, and the outbox.
 
 -- Completes or fails interactions: each is admitted once, or gets the first answer back, or is refused in a word.
+-- Without waiting, one whose instance another transaction holds is `busy`.
 create or replace function dormouse.complete(
-    p_batch json, out results text[], out outputs text[], out errors text[], out effects dormouse.effects
+    p_batch json, p_wait boolean, out results text[], out outputs text[], out errors text[], out effects dormouse.effects
 ) language plpgsql as $$
 declare
     v_batch dormouse.completion[];
@@ -14,15 +15,17 @@ declare
     v_found record;
     v_resolved record;
 begin
+    -- A key that another transaction inserts at this moment is waited for in any case, but not for long.
+    perform set_config('lock_timeout', case when p_wait then '250ms' else '50ms' end, true);
     select array_agg(b order by b.ord) into v_batch
     from json_populate_recordset(null::dormouse.completion, p_batch) b;
     v_locked := array(
         select distinct o.instance from unnest(v_batch) b
         left join lateral dormouse.by_correlation(b.namespace, b.correlation_id) found
             on b.correlation_id is not null
-        join dormouse.interactions o on o.id = coalesce(b.id, found.id)
+        join dormouse.interactions o on o.id = any (array[coalesce(b.id, found.id)])
     );
-    perform dormouse.lock(v_locked, '{}');
+    v_locked := coalesce(dormouse.lock(v_locked, '{}', p_wait), v_locked);
     v_now := dormouse.now();
     foreach c in array v_batch loop
         outputs[c.ord] := null;
@@ -35,9 +38,12 @@ begin
             continue when v_found.ambiguous;
         end if;
         select * into n from dormouse.interactions o where o.id = c.id;
-        if n.instance <> all (v_locked) then
-            perform dormouse.lock_more(array[n.instance], '{}');
-            v_locked := v_locked || n.instance;
+        if n.id is not null and n.instance <> all (v_locked) then
+            v_locked := v_locked || dormouse.lock(array[n.instance], '{}', false);
+            if n.instance <> all (v_locked) then
+                results[c.ord] := 'busy';
+                continue;
+            end if;
             select * into n from dormouse.interactions o where o.id = c.id;
         end if;
         select * into u from dormouse.units o where o.id = n.unit;
@@ -104,7 +110,7 @@ declare
     v_place integer := 0;
     v_taken bigint[];
 begin
-    perform set_config('synchronous_commit', 'off', true);
+    -- This one waits for the disk: a resume token goes out with each send, and is held against what is stored of it.
     at := dormouse.now();
     ids := '{}';
     loop
@@ -131,8 +137,12 @@ begin
         set send_at = dormouse.moment(null, p_lease_us, outbox.at), sends = n.sends + 1, error = null
         where n.id = any (v_taken);
         ids := ids || v_taken;
+        -- What another transaction holds is asked for again in a moment, not at once.
         next := least(next, (
-            select n.send_at from dormouse.interactions n
+            select case when n.send_at <= outbox.at and n.id <> all (ids) and cardinality(ids) < p_rows_max
+                then outbox.at + interval '50 milliseconds'
+                else n.send_at end
+            from dormouse.interactions n
             where n.transport = p_transport and n.namespace = v_namespace and n.send_at is not null
             order by n.send_at limit 1
         ));
@@ -140,24 +150,33 @@ begin
 end
 $$;
 
--- Notes what became of sends, unless their interaction was resolved or handed out again meanwhile.
-create or replace function dormouse.sent(p_batch json, out effects dormouse.effects) language plpgsql as $$
+-- Notes what became of sends, unless their interaction was resolved or handed out again meanwhile. Says of which not,
+-- by their places in the batch, as another transaction holds their instance.
+create or replace function dormouse.sent(p_batch json, out busy integer[], out effects dormouse.effects)
+language plpgsql as $$
 declare
     v_batch dormouse.send[];
+    v_locked bigint[];
     v_now timestamptz;
     s dormouse.send;
     n dormouse.interactions;
     v_resolved record;
 begin
+    perform set_config('lock_timeout', '50ms', true);
     select array_agg(b order by b.ord) into v_batch from json_populate_recordset(null::dormouse.send, p_batch) b;
-    perform dormouse.lock(array(
-        select distinct o.instance from unnest(v_batch) b join dormouse.interactions o on o.id = b.id
-    ), '{}');
+    v_locked := dormouse.lock(array(
+        select distinct o.instance from unnest(v_batch) b
+        join dormouse.interactions o on o.id = any (array[b.id])
+    ), '{}', false);
     v_now := dormouse.now();
     foreach s in array v_batch loop
         select * into n from dormouse.interactions o
         where o.id = s.id and o.sends = s.sends and o.status in ('pending', 'dispatched');
         continue when n.id is null;
+        if n.instance <> all (v_locked) then
+            busy := busy || s.ord;
+            continue;
+        end if;
         case s.outcome
             when 'retry' then
                 update dormouse.interactions o set send_at = dormouse.moment(null, s.in_us, v_now), error = s.error

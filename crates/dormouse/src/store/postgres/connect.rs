@@ -3,12 +3,14 @@
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions, PgSslMode};
 use sqlx::{ConnectOptions, Row};
+use tokio::sync::Semaphore;
 
-use super::db::Db;
+use super::db::{Db, SET_UP};
 use super::pool::{self, Pool};
 use crate::{Error, Result};
 
@@ -24,6 +26,13 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// What the probe listens to.
 const PROBE_CHANNEL: &str = "dormouse_probe";
+
+/// A database that was reached.
+pub(super) struct Open {
+    pub(super) callers: Db,
+    pub(super) engine: Db,
+    pub(super) hears: bool,
+}
 
 /// Where the database is.
 #[derive(Clone)]
@@ -68,8 +77,8 @@ impl Address {
         self.options.connect().await.map_err(|error| self.unreachable(&error))
     }
 
-    /// The pool for verbs, and whether pokes can be heard.
-    pub(super) async fn open(&self) -> Result<(Db, bool)> {
+    /// The database as callers talk to it and as the engine does, and whether pokes can be heard.
+    pub(super) async fn open(&self) -> Result<Open> {
         let hears = self.probe().await?;
         let pooled = !hears;
         if pooled {
@@ -86,8 +95,19 @@ impl Address {
             acquire: ACQUIRE_TIMEOUT.min(patience),
             sign_of_life: SIGN_OF_LIFE.min(patience / 2),
         };
-        let pool = || Pool::new(options.clone(), connections_max, limits);
-        Ok((Db { pool: pool(), steps: pool(), pooled, patience }, hears))
+        let set_up = (!pooled).then_some(SET_UP);
+        let pool = |set_up, max| Pool::new(options.clone(), set_up, max, limits);
+        // What an engine lives by, such as its heartbeat, has connections that no caller's call can use up.
+        let own_max = (connections_max / 2).max(2);
+        let steps = pool(None, connections_max);
+        let db = |max| Db {
+            pool: pool(set_up, max),
+            steps: steps.clone(),
+            again: Arc::new(Semaphore::new((max as usize / 4).max(1))),
+            pooled,
+            patience,
+        };
+        Ok(Open { callers: db(connections_max), engine: db(own_max), hears })
     }
 
     /// Another connection that listens to a channel, for one that fell silent.

@@ -7,43 +7,53 @@ use sqlx::postgres::PgRow;
 
 use super::db::Db;
 use super::fault::unreadable;
-use super::gather::{Calls, Write};
+use super::gather::{Wait, Write};
 use super::insert::Answers;
 use super::types::{Columns, batch};
 use crate::store::{Delivery, Written};
 use crate::{Delivered, Result, Target};
 
 const SQL: &str = "select v.results, v.ids, v.wokes, (v.effects).* from dormouse.deliver($1::json, $2) v";
+/// Those that need not wait.
+const FREE: &str =
+    "select v.results, v.ids, v.wokes, (v.effects).* from dormouse.deliver_what_can_be($1::json, $2) v";
 
 /// Delivers what calls have gathered.
 pub(super) fn gathered(db: &Db) -> Write<Delivery, Delivered> {
     let db = db.clone();
-    Arc::new(move |batch, calls| {
+    Arc::new(move |calls, wait| {
         let db = db.clone();
         Box::pin(async move {
-            let sent = deliveries(&batch).map_err(unreadable)?;
-            let row = db.raw_one(|| sqlx::query(SQL).bind(&sent).bind(calls == Calls::Many)).await?;
-            delivered(&row).map_err(unreadable)
+            let sent = called(&calls).map_err(unreadable)?;
+            let sql = if wait == Wait::ForNobody { FREE } else { SQL };
+            let row = db.raw_one(|| sqlx::query(sql).bind(&sent).bind(wait.ms())).await?;
+            let answers = answers(&row).map_err(unreadable)?;
+            Ok(Written { value: answers.delivered(), effects: row.effects().map_err(unreadable)? })
         })
     })
 }
 
-/// A batch as the database takes it.
-pub(super) fn deliveries(deliveries: &[Delivery]) -> Result<String> {
-    batch(&deliveries.iter().enumerate().map(Sent::new).collect::<Vec<_>>())
+/// Calls as the database takes them.
+fn called(calls: &[Vec<Delivery>]) -> Result<String> {
+    let items = calls.iter().enumerate().flat_map(|(call, items)| items.iter().map(move |item| (call, item)));
+    batch(&items.enumerate().map(Sent::new).collect::<Vec<_>>())
+}
+
+/// A delivery as the database takes it.
+pub(super) fn delivery(delivery: &Delivery) -> Result<String> {
+    batch(&[Sent::new((0, (0, delivery)))])
 }
 
 /// What became of each.
-pub(super) fn delivered(row: &PgRow) -> Result<Written<Vec<Delivered>>> {
-    let answers =
-        Answers { results: row.value("results")?, ids: row.value("ids")?, wokes: row.value("wokes")? };
-    Ok(Written { value: answers.delivered(), effects: row.effects()? })
+pub(super) fn answers(row: &PgRow) -> Result<Answers> {
+    Ok(Answers { results: row.value("results")?, ids: row.value("ids")?, wokes: row.value("wokes")? })
 }
 
 /// A signal and whom it is for, as the database takes it: the type `dormouse.delivery`.
 #[derive(Serialize)]
 struct Sent<'a> {
     ord: usize,
+    call: usize,
     namespace: &'a str,
     id: Option<i64>,
     key: Option<&'a str>,
@@ -53,11 +63,12 @@ struct Sent<'a> {
 }
 
 impl<'a> Sent<'a> {
-    fn new((index, delivery): (usize, &'a Delivery)) -> Self {
+    fn new((index, (call, delivery)): (usize, (usize, &'a Delivery))) -> Self {
         let Delivery { namespace, target, signal } = delivery;
         let (id, key) = address(target);
         Self {
             ord: index + 1,
+            call,
             namespace,
             id,
             key,

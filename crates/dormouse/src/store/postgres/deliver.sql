@@ -4,7 +4,7 @@
 -- Most signals find an instance parked on their name, with no lane to queue up in and no special key: those are
 -- delivered here, by one statement. `dormouse.deliver_any` takes the others.
 create or replace function dormouse.deliver(
-    p_batch json, p_shared boolean default false,
+    p_batch json, p_wait_ms integer default null,
     out results text[], out ids bigint[], out wokes boolean[], out effects dormouse.effects
 ) language plpgsql as $$
 declare
@@ -18,9 +18,9 @@ declare
     v_sent json;
     v_any record;
 begin
-    -- What several callers share must not keep all of them waiting for one's lock.
-    if p_shared then
-        perform set_config('lock_timeout', '250ms', true);
+    -- In a caller's own transaction, how long to wait is the caller's choice.
+    if p_wait_ms is not null then
+        perform set_config('lock_timeout', p_wait_ms || 'ms', true);
     end if;
     select array_agg(row(d.ord, d.namespace, i.id, d.key, d.name, d.payload, d.dedup_key)::dormouse.delivery
             order by d.ord),
@@ -28,7 +28,7 @@ begin
     into v_batch, v_special
     from json_populate_recordset(null::dormouse.delivery, p_batch) d
     left join dormouse.instances i
-        on i.id = coalesce(d.id, dormouse.find_key(d.namespace, d.key)) and i.namespace = d.namespace;
+        on i.id = any (array[coalesce(d.id, dormouse.find_key(d.namespace, d.key))]) and i.namespace = d.namespace;
     if v_special then
         select d.* into v_any from dormouse.deliver_any(p_batch) d;
         results := v_any.results;
@@ -46,10 +46,12 @@ begin
     ), arrived as materialized (
         select f.ord, f.id as instance, nextval('dormouse.signal_ids') as id, f.name, f.payload::json as payload,
             f.dedup_key
-        from first f join dormouse.instances i on i.id = f.id
-        where i.status = 'awaiting_signal' and f.name = any (i.awaits) and not exists (
-            select from dormouse.signals s where s.instance = f.id and s.dedup_key = f.dedup_key
-        )
+        from first f cross join lateral (
+            select i.status, i.awaits from dormouse.instances i where i.id = f.id offset 0
+        ) i
+        where i.status = 'awaiting_signal' and f.name = any (i.awaits) and (
+            select true from dormouse.signals s where s.instance = f.id and s.dedup_key = f.dedup_key limit 1
+        ) is null
     ), stored as (
         insert into dormouse.signals (instance, id, name, dedup_key, at, payload)
         select a.instance, a.id, a.name, a.dedup_key, v_now, a.payload from arrived a
@@ -57,13 +59,13 @@ begin
         update dormouse.instances i set
             status = 'runnable', seq = i.seq + 1, runnable_at = v_now, wake_at = null, wake = 'signal',
             inbox = i.inbox + 1, changed_at = v_now
-        from arrived a where i.id = a.instance
+        from arrived a where i.id = any (array[a.instance])
         returning i.id, i.seq, i.namespace, i.machine, i.version, i.step, i.queue, i.paused, i.keeps_history,
             a.ord, a.id as signal, a.name, a.payload, a.dedup_key
     ), recorded as (
         insert into dormouse.history (instance, seq, kind, version, step, at, data, id)
         select s.id, s.seq, 'signal.received', s.version, s.step, v_now,
-            dormouse.signal_data(s.signal, s.name, s.payload, s.dedup_key), v_place + nextval('dormouse.event_ids')
+            dormouse.signal_data(s.signal, s.name, s.payload, s.dedup_key), dormouse.event_id(v_place)
         from saved s where s.keeps_history
     ), counted as (
         insert into dormouse.counts (namespace, queue, machine, version, step, status, count)
@@ -114,6 +116,7 @@ declare
     v_found bigint[];
     v_changes dormouse.change[];
     v_woken integer[];
+    v_queues text[];
 begin
     select array_agg(d order by d.ord) into v_batch
     from json_populate_recordset(null::dormouse.delivery, p_batch) d;
@@ -140,11 +143,13 @@ begin
                 then 'no_target'
             when d.dedup_key is not null and (
                 row_number() over (partition by i.id, d.dedup_key order by d.ord) > 1
-                or exists (select from dormouse.signals s where s.instance = i.id and s.dedup_key = d.dedup_key)
+                or (
+                    select true from dormouse.signals s where s.instance = i.id and s.dedup_key = d.dedup_key limit 1
+                )
             ) then 'duplicate'
             else 'accepted'
         end
-        from unnest(v_batch) d left join dormouse.instances i on i.id = v_targets[d.ord]
+        from unnest(v_batch) d left join dormouse.instances i on i.id = any (array[v_targets[d.ord]])
         order by d.ord
     );
     ids := array(select nextval('dormouse.signal_ids') from generate_series(1, cardinality(v_batch)));
@@ -152,7 +157,7 @@ begin
         select d.ord, ids[d.ord] as signal, d.name, d.payload::json as payload, d.dedup_key, i.id, i.version, i.step,
             i.attempt, i.awaits, i.inbox, i.barrier, i.round, i.paused, i.last_error,
             i.status = 'awaiting_signal' and d.name = any (i.awaits) as matches
-        from unnest(v_batch) d join dormouse.instances i on i.id = v_targets[d.ord]
+        from unnest(v_batch) d join dormouse.instances i on i.id = any (array[v_targets[d.ord]])
         where results[d.ord] = 'accepted'
     ), counted as (
         select a.*, count(*) over (partition by a.id)::integer as arrivals,
@@ -164,7 +169,7 @@ begin
         select a.id, a.signal, a.name, a.dedup_key, v_now, a.payload from arrived a order by a.ord
     ), kept as (
         update dormouse.instances i set inbox = i.inbox + c.arrivals from counted c
-        where i.id = c.id and not c.wakes and c.place = 1
+        where i.id = any (array[c.id]) and not c.wakes and c.place = 1
     )
     select array_agg(row(
             c.id, 'runnable', c.version, c.step, null, c.attempt, v_now, null, null, 'signal', c.awaits,
@@ -173,12 +178,67 @@ begin
         )::dormouse.change), array_agg(c.ord)
     into v_changes, v_woken
     from counted c where c.matches and c.place = 1;
+    -- A claim passes over a row that can run and is locked here: it is told to look again.
+    select array_agg(distinct i.queue) filter (
+        where i.status = 'runnable' and not i.blocked and not i.paused
+    ) into v_queues
+    from unnest(v_targets) target (id) join dormouse.instances i on i.id = any (array[target.id]);
+    effects := row(v_queues, null, null, null)::dormouse.effects;
     if v_changes is not null then
-        effects := dormouse.apply(v_changes, v_now);
+        effects := dormouse.merge(effects, dormouse.apply(v_changes, v_now));
     end if;
     wokes := array(
         select coalesce(place = any (v_woken), false) from generate_subscripts(results, 1) place order by place
     );
+end
+$$;
+
+-- Delivers the signals of those calls whose instances can all be had at once; the others are `busy`, and nothing of
+-- them is done.
+create or replace function dormouse.deliver_what_can_be(
+    p_batch json, p_wait_ms integer,
+    out results text[], out ids bigint[], out wokes boolean[], out effects dormouse.effects
+) language plpgsql as $$
+declare
+    v_calls integer[];
+    v_targets bigint[];
+    v_locked bigint[];
+    v_held integer[];
+    v_free integer[];
+    v_sent json;
+    v_delivered record;
+begin
+    perform set_config('lock_timeout', p_wait_ms || 'ms', true);
+    select array_agg(d.call order by d.ord), array_agg(i.id order by d.ord) into v_calls, v_targets
+    from json_to_recordset(p_batch) d (ord integer, call integer, namespace text, id bigint, key text)
+    left join dormouse.instances i
+        on i.id = any (array[coalesce(d.id, dormouse.find_key(d.namespace, d.key))]);
+    v_locked := dormouse.lock(array(select distinct id from unnest(v_targets) id where id is not null), '{}', false);
+    v_held := array(
+        select call from unnest(v_calls, v_targets) d (call, target) where target <> all (v_locked)
+    );
+    results := array_fill('busy'::text, array[cardinality(v_calls)]);
+    ids := array_fill(null::bigint, array[cardinality(v_calls)]);
+    wokes := array_fill(false, array[cardinality(v_calls)]);
+    select array_agg(d.ord order by d.ord), json_agg(json_build_object(
+            'ord', d.place, 'namespace', d.namespace, 'id', d.id, 'key', d.key, 'name', d.name, 'payload', d.payload,
+            'dedup_key', d.dedup_key
+        ) order by d.ord)
+    into v_free, v_sent
+    from (
+        select d.*, row_number() over (order by d.ord) as place
+        from json_populate_recordset(null::dormouse.delivery, p_batch) d where v_calls[d.ord] <> all (v_held)
+    ) d;
+    if v_free is null then
+        return;
+    end if;
+    select d.* into v_delivered from dormouse.deliver(v_sent) d;
+    effects := v_delivered.effects;
+    for place in 1..cardinality(v_free) loop
+        results[v_free[place]] := v_delivered.results[place];
+        ids[v_free[place]] := v_delivered.ids[place];
+        wokes[v_free[place]] := v_delivered.wokes[place];
+    end loop;
 end
 $$;
 

@@ -1,5 +1,5 @@
--- The one clock: rows whose moment has come become runnable, by instances_due. What another transaction holds is
--- left for the next sweep, which comes soon.
+-- The one clock: rows whose moment has come become runnable, by instances_due. What another transaction holds, or whose
+-- lane it holds, is passed over, and left for a sweep that comes soon.
 create or replace function dormouse.due(
     p_rows_max integer, out woken integer, out next timestamptz, out at timestamptz,
     out effects dormouse.effects
@@ -7,24 +7,47 @@ create or replace function dormouse.due(
 declare
     v_ids bigint[];
     v_locked bigint[];
+    v_all bigint[] := '{}';
+    v_seen bigint[] := '{}';
+    v_missing integer[] := '{}';
     v_changes dormouse.change[];
+    v_applied record;
     v_units bigint[];
     v_parent record;
     v_rest record;
     v_held bigint[] := '{}';
+    v_lists bigint[];
+    v_id bigint;
 begin
     perform set_config('synchronous_commit', 'off', true);
     at := dormouse.now();
-    v_ids := array(
-        select id from dormouse.instances where wake_at <= due.at order by wake_at limit p_rows_max
-    );
     woken := 0;
-    if cardinality(v_ids) > 0 then
-        v_locked := coalesce(dormouse.lock(v_ids, '{}', false), v_ids);
+    -- Rows of lanes that cannot be had make room for those behind them, a few times over.
+    for round in 1..8 loop
+        v_ids := array(
+            select i.id from dormouse.instances i
+            where i.wake_at <= due.at and i.wake_at is not null and i.id <> all (v_seen)
+                and (i.lane is null or dormouse.lane_number(i.namespace, i.lane) <> all (v_missing))
+            order by i.wake_at limit p_rows_max - cardinality(v_all)
+            for no key update skip locked
+        );
+        exit when v_ids = '{}';
+        v_locked := dormouse.lock(v_ids, '{}', false);
+        v_all := v_all || v_locked;
+        v_seen := v_seen || v_ids;
+        exit when cardinality(v_locked) = cardinality(v_ids) or cardinality(v_all) = p_rows_max;
+        v_missing := v_missing || array(
+            select dormouse.lane_number(i.namespace, i.lane)
+            from unnest(v_ids) due_now (id) join dormouse.instances i on i.id = any (array[due_now.id])
+            where i.lane is not null and i.id <> all (v_locked)
+        );
+    end loop;
+    if v_all <> '{}' then
         -- Before they wake, some parents let go of the children that they leave behind.
         for v_parent in
-            select i.id, i.round from unnest(v_locked) locked (id) join dormouse.instances i on i.id = locked.id
-            join dormouse.barriers b on b.instance = i.id and b.round = i.round
+            select i.id, i.round from unnest(v_all) locked (id)
+            join dormouse.instances i on i.id = any (array[locked.id])
+            join dormouse.barriers b on b.instance = any (array[i.id]) and b.round = any (array[i.round])
             where i.status = 'awaiting_children' and b.cancels_rest order by i.id
         loop
             -- Another of them may have let go of this one.
@@ -59,13 +82,25 @@ begin
             )::dormouse.change) filter (where i.status <> 'awaiting_completion'), count(*),
             array_agg(i.id order by i.id) filter (where i.status = 'awaiting_completion')
         into v_changes, woken, v_units
-        from unnest(v_locked) locked (id) join dormouse.instances i on i.id = locked.id
-        where i.wake_at <= due.at and i.id <> all (v_held);
+        from unnest(v_all) locked (id) join dormouse.instances i on i.id = any (array[locked.id])
+        where case when i.wake_at <= due.at then i.id <> all (v_held) else false end;
         if v_changes is not null then
-            effects := dormouse.merge(effects, dormouse.apply(v_changes, due.at));
+            select a.effects, a.kept_back into v_applied from dormouse.apply_what_can_be(v_changes, due.at) a;
+            effects := dormouse.merge(effects, v_applied.effects);
+            woken := woken - v_applied.kept_back;
         end if;
         if v_units is not null then
+            select array_agg(i.id) filter (where i.key_scope is null), array_agg(i.id) filter (where i.key_scope is not null)
+            into v_units, v_lists
+            from unnest(v_units) unit (id) join dormouse.instances i on i.id = any (array[unit.id]);
             effects := dormouse.merge(effects, dormouse.fire_units(v_units, due.at));
+            foreach v_id in array coalesce(v_lists, '{}') loop
+                begin
+                    effects := dormouse.merge(effects, dormouse.fire_units(array[v_id], due.at));
+                exception when lock_not_available then
+                    woken := woken - 1;
+                end;
+            end loop;
         end if;
     end if;
     -- What is due and could not be had is asked for again in a moment, not at once.

@@ -1,5 +1,5 @@
 //! Calls that come while others are under way share a statement: what many callers write one by one is written in
-//! batches. Nobody waits for a batch to fill.
+//! batches. Nobody waits for a batch to fill, and none for what another's call has to wait for.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +8,8 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::fault::certainly_undone;
+use super::db::Db;
+use super::fault::{certainly_undone, lock_timed_out};
 use crate::store::{Effects, Written};
 use crate::{Error, Result};
 
@@ -19,24 +20,52 @@ const CALLS_MAX: usize = 256;
 /// A call of more items than this goes alone: it is a batch already.
 const ITEMS_MAX: usize = 16;
 
-/// Writes a batch, and gives an answer for each item. What calls share is not to wait long for a lock, as it would keep
-/// all of them waiting.
+/// Writes a batch of calls, and gives the answers of each item, in one list; none for the items of a call that another
+/// transaction keeps waiting, of which nothing is done.
 pub(super) type Write<I, O> =
-    Arc<dyn Fn(Vec<I>, Calls) -> Pin<Box<dyn Future<Output = Outcome<O>> + Send>> + Send + Sync>;
+    Arc<dyn Fn(Vec<Vec<I>>, Wait) -> Pin<Box<dyn Future<Output = Outcome<O>> + Send>> + Send + Sync>;
 
-type Outcome<O> = Result<Written<Vec<O>>, sqlx::Error>;
+type Outcome<O> = Result<Written<Vec<Option<O>>>, sqlx::Error>;
 
-/// How many calls a statement is for.
+/// How a statement goes about locks that another transaction holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Calls {
-    One,
-    Many,
+pub(super) enum Wait {
+    /// It waits for as long as others may be kept waiting with it.
+    Shared,
+    /// It writes the calls that need not wait. Where a verb cannot tell them apart, the lock is refused.
+    ForNobody,
+    /// It waits for a moment, alone.
+    Alone,
+    /// It waits for each lock of a large call.
+    Large,
+}
+
+impl Wait {
+    /// The longest wait for one lock.
+    pub(super) fn ms(self) -> i32 {
+        match self {
+            Self::Shared => 250,
+            Self::ForNobody | Self::Alone => 100,
+            Self::Large => 1_000,
+        }
+    }
 }
 
 /// The way in for calls that may share a statement.
 pub(super) struct Gather<I, O> {
-    write: Write<I, O>,
+    writer: Writer<I, O>,
     calls: mpsc::Sender<Call<I, O>>,
+}
+
+struct Writer<I, O> {
+    db: Db,
+    write: Write<I, O>,
+}
+
+impl<I, O> Clone for Writer<I, O> {
+    fn clone(&self) -> Self {
+        Self { db: self.db.clone(), write: self.write.clone() }
+    }
 }
 
 struct Call<I, O> {
@@ -44,11 +73,12 @@ struct Call<I, O> {
     answer: oneshot::Sender<Result<Written<Vec<O>>>>,
 }
 
-impl<I: Clone + Send + 'static, O: Send + 'static> Gather<I, O> {
-    pub(super) fn new(write: Write<I, O>) -> Self {
+impl<I: Clone + Send + Sync + 'static, O: Send + 'static> Gather<I, O> {
+    pub(super) fn new(db: Db, write: Write<I, O>) -> Self {
         let (calls, gathered) = mpsc::channel(CALLS_MAX);
-        tokio::spawn(run(write.clone(), gathered));
-        Self { write, calls }
+        let writer = Writer { db, write };
+        tokio::spawn(run(writer.clone(), gathered));
+        Self { writer, calls }
     }
 
     pub(super) async fn call(&self, items: Vec<I>) -> Result<Written<Vec<O>>> {
@@ -56,7 +86,7 @@ impl<I: Clone + Send + 'static, O: Send + 'static> Gather<I, O> {
             return Ok(Written { value: Vec::new(), effects: Effects::default() });
         }
         if items.len() > ITEMS_MAX {
-            return Ok((self.write)(items, Calls::One).await?);
+            return self.writer.write_large(items).await;
         }
         let (answer, answered) = oneshot::channel();
         self.calls.send(Call { items, answer }).await.map_err(|_| Error::Closed)?;
@@ -65,8 +95,8 @@ impl<I: Clone + Send + 'static, O: Send + 'static> Gather<I, O> {
 }
 
 /// Sends what has gathered whenever there is room for another statement.
-async fn run<I: Clone + Send + 'static, O: Send + 'static>(
-    write: Write<I, O>,
+async fn run<I: Clone + Send + Sync + 'static, O: Send + 'static>(
+    writer: Writer<I, O>,
     mut gathered: mpsc::Receiver<Call<I, O>>,
 ) {
     let mut batches = JoinSet::new();
@@ -77,54 +107,86 @@ async fn run<I: Clone + Send + 'static, O: Send + 'static>(
                 if taken == 0 {
                     return;
                 }
-                batches.spawn(write_together(write.clone(), calls));
+                batches.spawn(writer.clone().write_together(calls));
             }
             Some(_) = batches.join_next() => {}
         }
     }
 }
 
-/// Writes calls in one statement; if the database refuses that, each in one of its own, so that whatever is wrong with
-/// one, or keeps it waiting, is its own.
-async fn write_together<I: Clone + Send + 'static, O: Send + 'static>(
-    write: Write<I, O>,
-    mut calls: Vec<Call<I, O>>,
-) {
-    if calls.len() == 1 {
-        let Call { items, answer } = calls.remove(0);
-        drop(answer.send(write(items, Calls::One).await.map_err(Error::from)));
-        return;
-    }
-    let all: Vec<I> = calls.iter().flat_map(|call| call.items.iter().cloned()).collect();
-    match write(all, Calls::Many).await {
-        Ok(written) => hand_out(written, calls),
-        Err(error) if certainly_undone(&error) => {
-            for Call { items, answer } in calls {
-                let write = write.clone();
-                tokio::spawn(async move {
-                    drop(answer.send(write(items, Calls::One).await.map_err(Error::from)));
-                });
+impl<I: Clone + Send + Sync + 'static, O: Send + 'static> Writer<I, O> {
+    /// Writes calls in one statement; what a lock keeps waiting, or the database refuses, each in one of its own, so that
+    /// whatever is wrong with one, or keeps it waiting, is its own.
+    async fn write_together(self, mut calls: Vec<Call<I, O>>) {
+        let mut written = self.try_together(&calls, Wait::Shared).await;
+        if calls.len() > 1 && written.as_ref().is_err_and(lock_timed_out) {
+            written = self.try_together(&calls, Wait::ForNobody).await;
+        }
+        match written {
+            Ok(written) => self.hand_out(written, calls),
+            Err(error) if lock_timed_out(&error) || (calls.len() > 1 && certainly_undone(&error)) => {
+                calls.into_iter().for_each(|call| self.leave_alone(call));
+            }
+            Err(error) if certainly_undone(&error) => {
+                let call = calls.pop().expect("there is one");
+                drop(call.answer.send(Err(error.into())));
+            }
+            // What was lost on the way may have happened: whether to send it again is the caller's choice.
+            Err(error) => {
+                let reason = error.to_string();
+                calls.into_iter().for_each(|call| drop(call.answer.send(Err(Error::Busy(reason.clone())))));
             }
         }
-        // What was lost on the way may have happened: whether to send it again is the caller's choice.
-        Err(error) => {
-            let reason = error.to_string();
-            for call in calls {
-                drop(call.answer.send(Err(Error::Storage(reason.clone().into()))));
+    }
+
+    async fn try_together(&self, calls: &[Call<I, O>], wait: Wait) -> Outcome<O> {
+        (self.write)(calls.iter().map(|call| call.items.clone()).collect(), wait).await
+    }
+
+    fn hand_out(&self, written: Written<Vec<Option<O>>>, calls: Vec<Call<I, O>>) {
+        let Written { value, mut effects } = written;
+        let mut answers = value.into_iter();
+        for call in calls {
+            let value: Option<Vec<O>> = answers.by_ref().take(call.items.len()).collect();
+            let Some(value) = value else {
+                self.leave_alone(call);
+                continue;
+            };
+            // One caller's poke is enough for all of them; a caller that went away cannot give it.
+            let written = Written { value, effects: std::mem::take(&mut effects) };
+            if let Err(Ok(unsent)) = call.answer.send(Ok(written)) {
+                effects = unsent.effects;
             }
+        }
+    }
+
+    /// Writes a call by itself, for as long as its caller waits, in no place that others need.
+    fn leave_alone(&self, mut call: Call<I, O>) {
+        let writer = self.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                written = writer.write_alone(std::mem::take(&mut call.items)) => drop(call.answer.send(written)),
+                () = call.answer.closed() => {}
+            }
+        });
+    }
+
+    async fn write_alone(&self, items: Vec<I>) -> Result<Written<Vec<O>>> {
+        Ok(all_answers(self.db.again(|| (self.write)(vec![items.clone()], Wait::Alone)).await?))
+    }
+
+    async fn write_large(&self, items: Vec<I>) -> Result<Written<Vec<O>>> {
+        let attempt = || (self.write)(vec![items.clone()], Wait::Large);
+        match attempt().await {
+            Err(error) if lock_timed_out(&error) => Ok(all_answers(self.db.again(attempt).await?)),
+            other => Ok(all_answers(other?)),
         }
     }
 }
 
-fn hand_out<I, O>(written: Written<Vec<O>>, calls: Vec<Call<I, O>>) {
-    let Written { value, mut effects } = written;
-    let mut answers = value.into_iter();
-    for call in calls {
-        let value = answers.by_ref().take(call.items.len()).collect();
-        // One caller's poke is enough for all of them; a caller that went away cannot give it.
-        let written = Written { value, effects: std::mem::take(&mut effects) };
-        if let Err(Ok(unsent)) = call.answer.send(Ok(written)) {
-            effects = unsent.effects;
-        }
-    }
+/// The answers of a statement that waited for what it needed.
+fn all_answers<O>(written: Written<Vec<Option<O>>>) -> Written<Vec<O>> {
+    let Written { value, effects } = written;
+    let value = value.into_iter().map(|answer| answer.expect("whoever waits has an answer")).collect();
+    Written { value, effects }
 }

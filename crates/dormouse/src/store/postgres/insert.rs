@@ -7,7 +7,7 @@ use sqlx::postgres::PgRow;
 
 use super::db::Db;
 use super::fault::unreadable;
-use super::gather::{Calls, Write};
+use super::gather::Write;
 use super::types::{Columns, batch, parse, when};
 use crate::instance::sorted;
 use crate::store::Written;
@@ -19,12 +19,14 @@ const SQL: &str =
 /// Inserts what calls have gathered.
 pub(super) fn gathered(db: &Db) -> Write<NewInstance, Inserted> {
     let db = db.clone();
-    Arc::new(move |batch, calls| {
+    Arc::new(move |calls, wait| {
         let db = db.clone();
         Box::pin(async move {
+            let batch = calls.concat();
             let sent = arrivals(&batch).map_err(unreadable)?;
-            let row = db.raw_one(|| sqlx::query(SQL).bind(&sent).bind(calls == Calls::Many)).await?;
-            inserted(&row, &batch).map_err(unreadable)
+            let row = db.raw_one(|| sqlx::query(SQL).bind(&sent).bind(wait.ms())).await?;
+            let Written { value, effects } = inserted(&row, &batch).map_err(unreadable)?;
+            Ok(Written { value: value.into_iter().map(Some).collect(), effects })
         })
     })
 }
@@ -39,7 +41,9 @@ pub(super) fn inserted(row: &PgRow, instances: &[NewInstance]) -> Result<Written
     let (ids, holders): (Vec<Option<i64>>, Vec<Option<i64>>) = (row.value("ids")?, row.value("holders")?);
     let signals: Option<&str> = row.value("signals")?;
     let mut signals = match signals {
-        Some(text) => parse::<Answers>("answer of the database", text)?.delivered(),
+        Some(text) => {
+            parse::<Answers>("answer of the database", text)?.delivered().into_iter().flatten().collect()
+        }
         None => Vec::new(),
     }
     .into_iter();
@@ -146,17 +150,19 @@ fn scope_text(scope: &KeyScope) -> Option<String> {
 #[derive(Deserialize)]
 pub(super) struct Answers {
     pub(super) results: Vec<String>,
-    pub(super) ids: Vec<i64>,
+    pub(super) ids: Vec<Option<i64>>,
     pub(super) wokes: Vec<bool>,
 }
 
 impl Answers {
-    pub(super) fn delivered(self) -> Vec<Delivered> {
-        let answer = |((result, id), woke): ((String, i64), bool)| match result.as_str() {
-            "accepted" => Delivered::Accepted { id: SignalId(id), woke },
-            "duplicate" => Delivered::Duplicate,
-            "no_target" => Delivered::NoTarget,
-            other => panic!("{other:?} is no answer to a signal"),
+    /// None for one that was not tried, as another transaction holds its instance.
+    pub(super) fn delivered(self) -> Vec<Option<Delivered>> {
+        let answer = |((result, id), woke): ((String, Option<i64>), bool)| match (result.as_str(), id) {
+            ("accepted", Some(id)) => Some(Delivered::Accepted { id: SignalId(id), woke }),
+            ("duplicate", _) => Some(Delivered::Duplicate),
+            ("no_target", _) => Some(Delivered::NoTarget),
+            ("busy", _) => None,
+            (other, _) => panic!("{other:?} is no answer to a signal"),
         };
         self.results.into_iter().zip(self.ids).zip(self.wokes).map(answer).collect()
     }

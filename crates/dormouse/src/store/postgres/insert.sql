@@ -1,14 +1,14 @@
 -- Inserts instances, each with its signals, and says for each what became of it: its id, or who holds its key.
 create or replace function dormouse.insert(
-    p_batch json, p_shared boolean default false,
+    p_batch json, p_wait_ms integer default null,
     out ids bigint[], out holders bigint[], out signals json, out effects dormouse.effects
 ) language plpgsql as $$
 declare
     v_inserted record;
 begin
-    -- What several callers share must not keep all of them waiting for one's lock.
-    if p_shared then
-        perform set_config('lock_timeout', '250ms', true);
+    -- In a caller's own transaction, how long to wait is the caller's choice.
+    if p_wait_ms is not null then
+        perform set_config('lock_timeout', p_wait_ms || 'ms', true);
     end if;
     select * into v_inserted from dormouse.insert_all(array(
         select a from json_populate_recordset(null::dormouse.arrival, p_batch) a order by a.ord
@@ -38,24 +38,24 @@ declare
     v_wake_at timestamptz;
     v_namespaces text[];
     v_lanes text[];
-    v_slots integer[];
+    v_numbers integer[];
     v_signalled bigint[];
     v_delivered record;
 begin
     select bool_or(a.forked is not null), bool_or(a.tags is not null),
         array_agg(a.namespace) filter (where a.lane is not null),
         array_agg(a.lane) filter (where a.lane is not null),
-        array_agg(dormouse.lane_slot(a.namespace, a.lane)) filter (where a.lane is not null),
+        array_agg(dormouse.lane_number(a.namespace, a.lane)) filter (where a.lane is not null),
         array_agg(dormouse.key_holder(a.namespace, a.key)) filter (where a.key is not null and a.signals is not null)
-    into v_forks, v_tagged, v_namespaces, v_lanes, v_slots, v_signalled
+    into v_forks, v_tagged, v_namespaces, v_lanes, v_numbers, v_signalled
     from unnest(v_batch) a;
     -- Ids in the order they came, whatever order the keys are taken in.
     ids := array(select nextval('dormouse.instance_ids') from generate_series(1, cardinality(v_batch)));
     holders := array_fill(null::bigint, array[cardinality(v_batch)]);
     -- Whoever holds a key gets the signals of those that it keeps out.
     v_signalled := array_remove(v_signalled, null);
-    if v_slots is not null or cardinality(v_signalled) > 0 then
-        perform dormouse.lock(coalesce(v_signalled, '{}'), '{}', true, v_slots);
+    if v_numbers is not null or cardinality(v_signalled) > 0 then
+        perform dormouse.lock(coalesce(v_signalled, '{}'), '{}', true, v_numbers);
     end if;
     -- A key whose holder ends between the two statements below is free again: whoever was refused tries again.
     loop
@@ -90,7 +90,7 @@ begin
         ), recorded as (
             insert into dormouse.history (instance, seq, kind, version, step, at, data, state, id)
             select i.id, event.seq, event.kind, i.version, i.step, v_now, event.data, event.state,
-                v_place + nextval('dormouse.event_ids')
+                dormouse.event_id(v_place)
             from inserted i cross join lateral (values
                 (1, 'created', case when v_forks then (
                     select f.forked from unnest(v_batch) f where ids[f.ord] = i.id

@@ -1,6 +1,10 @@
 -- One instance's, oldest first, by units_round and interactions_item.
-select i.* from dormouse.units u join dormouse.interactions i on i.unit = u.id
-where u.instance = $11 and i.opened_at is not null and ($1::bigint is null or i.id > $1)
+with items as materialized (
+    select * from dormouse.interactions
+    where unit = any (array(select id from dormouse.units where instance = $11))
+)
+select i.* from items i
+where i.opened_at is not null and ($1::bigint is null or i.id > $1)
     and ($2::text is null or i.namespace = $2) and ($3::text is null or i.status = $3)
     and ($4::text is null or i.transport = $4) and ($5::text is null or i.machine = $5)
     and ($6::text is null or i.step = $6)

@@ -1,3 +1,98 @@
+-- Lanes: how they are locked, and how they are handed on.
+
+-- A lane as a number, by which it is locked. Two lanes with one number share a lock: rare, and no more than a wait.
+create or replace function dormouse.lane_number(p_namespace text, p_lane text) returns integer
+language sql immutable parallel safe as $$
+    select (hashtextextended(p_namespace || e'\n' || p_lane, 0) & 2147483647)::integer
+$$;
+
+-- How a transaction locks these lanes, and those that it has. The server's table of locks is bounded, so it locks at
+-- most 32 of them singly: a shared lock on the lane's slot, one of 512, and a lock on the lane itself. The others it
+-- locks by their slots as a whole, which keeps strangers out. The settings last as long as the locks do, and decide
+-- only which way is taken: what is named here is locked again, at once if the transaction has it.
+create or replace function dormouse.ways_to_lock(p_lanes integer[], out singly integer[], out slots integer[])
+language plpgsql as $$
+declare
+    v_singly constant integer[] := coalesce(nullif(current_setting('dormouse.lanes', true), ''), '{}')::integer[];
+    v_slots constant integer[] := coalesce(nullif(current_setting('dormouse.slots', true), ''), '{}')::integer[];
+    v_fresh integer[];
+begin
+    -- What decides by looking at a lane after its lock was granted must see what was done before that.
+    if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+        raise exception 'a transaction at isolation level % cannot touch instances in lanes',
+            upper(current_setting('transaction_isolation'))
+            using errcode = 'invalid_transaction_state',
+                hint = 'Begin it with ISOLATION LEVEL READ COMMITTED, or leave out the lane.';
+    end if;
+    slots := array(
+        select distinct lane & 511 from unnest(p_lanes) lane where lane & 511 = any (v_slots) order by 1
+    );
+    singly := array(
+        select distinct lane from unnest(p_lanes) lane where lane = any (v_singly) and lane & 511 <> all (v_slots)
+        order by 1
+    );
+    v_fresh := array(
+        select distinct lane from unnest(p_lanes) lane where lane <> all (v_singly) and lane & 511 <> all (v_slots)
+    );
+    if v_fresh = '{}' then
+        return;
+    elsif cardinality(v_singly) + cardinality(v_fresh) <= 32 then
+        singly := array(select lane from unnest(singly || v_fresh) lane order by 1);
+        perform set_config('dormouse.lanes', (v_singly || v_fresh)::text, true);
+    else
+        slots := array(
+            select slot from unnest(slots) slot union select lane & 511 from unnest(v_fresh) lane order by 1
+        );
+        perform set_config('dormouse.slots', (v_slots || slots)::text, true);
+    end if;
+end
+$$;
+
+-- Locks lanes, waiting for each: slots in their order, then lanes in theirs.
+create or replace function dormouse.lock_lanes(p_lanes integer[]) returns void
+language plpgsql as $$
+declare
+    v_ways constant record := dormouse.ways_to_lock(p_lanes);
+begin
+    perform case
+        when slot = any (v_ways.slots) then pg_advisory_xact_lock(1685025389, slot)
+        else pg_advisory_xact_lock_shared(1685025389, slot)
+    end from (
+        select slot from unnest(v_ways.slots) slot union select lane & 511 from unnest(v_ways.singly) lane order by 1
+    ) sorted;
+    perform pg_advisory_xact_lock(1685025392, lane) from (
+        select lane from unnest(v_ways.singly) lane order by 1
+    ) sorted;
+end
+$$;
+
+-- Locks those of these lanes that can be had at once, and says which.
+create or replace function dormouse.try_lanes(p_lanes integer[]) returns integer[]
+language plpgsql as $$
+declare
+    v_ways constant record := dormouse.ways_to_lock(p_lanes);
+    v_slots constant integer[] := array(
+        select slot from unnest(v_ways.slots) slot where pg_try_advisory_xact_lock(1685025389, slot)
+    );
+    -- Where somebody else has a part of a slot, the lane itself may still be free: a few are looked at.
+    v_singly constant integer[] := array(
+        select distinct lane from unnest(p_lanes) lane
+        where lane = any (v_ways.singly) or (lane & 511 = any (v_ways.slots) and lane & 511 <> all (v_slots))
+        limit 32
+    );
+    v_had constant integer[] := array(
+        select lane from unnest(v_singly) lane where case
+            when pg_try_advisory_xact_lock_shared(1685025389, lane & 511)
+            then pg_try_advisory_xact_lock(1685025392, lane)
+        end
+    );
+begin
+    return array(
+        select distinct lane from unnest(p_lanes) lane where lane & 511 = any (v_slots) or lane = any (v_had)
+    );
+end
+$$;
+
 -- Hands on each of these lanes that nobody holds to the next in line, by instances_lane: strict order. Whoever
 -- calls holds the lanes' locks, so what it sees of them is final. Tells in which queues a row can now run.
 create or replace function dormouse.settle_lanes(p_namespaces text[], p_lanes text[]) returns text[]
@@ -8,23 +103,24 @@ begin
     with lanes as (
         select distinct namespace, lane from unnest(p_namespaces, p_lanes) touched (namespace, lane)
     ), free as (
-        select next.id from lanes cross join lateral (
+        select (
             select i.id from dormouse.instances i
             where i.lane is not null and i.namespace = lanes.namespace and i.lane = lanes.lane
                 and i.status = 'runnable' and i.blocked and not i.paused
             order by i.priority, i.runnable_at, i.id limit 1
-        ) next
-        where not exists (
-            select from dormouse.instances h
+        ) as id from lanes
+        where (
+            select true from dormouse.instances h
             where h.lane is not null and h.namespace = lanes.namespace and h.lane = lanes.lane
-                and h.status = 'executing'
-        ) and not exists (
-            select from dormouse.instances h
+                and h.status = 'executing' limit 1
+        ) is null and (
+            select true from dormouse.instances h
             where h.lane is not null and h.namespace = lanes.namespace and h.lane = lanes.lane
-                and h.status = 'runnable' and not h.blocked
-        )
+                and h.status = 'runnable' and not h.blocked limit 1
+        ) is null
     ), opened as (
-        update dormouse.instances i set blocked = false from free where i.id = free.id returning i.queue
+        update dormouse.instances i set blocked = false from free where i.id = any (array[free.id])
+        returning i.queue
     )
     select array_agg(distinct queue) into v_queues from opened;
     return v_queues;

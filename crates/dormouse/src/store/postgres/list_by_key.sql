@@ -4,7 +4,9 @@ select id, namespace, machine, version, key, status, step, state::text as state,
     awaits, wake_at, wake, inbox, barrier, round, worker, output::text as output,
     last_error, created_at, changed_at, ended_at
 from dormouse.instances
-where namespace = $2 and key is not null and key >= $9 and key < $10
+where id = any (array(
+        select id from dormouse.instances where namespace = $2 and key is not null and key >= $9 and key < $10
+    ))
     and ($1::bigint is null or id < $1) and ($3::text is null or machine = $3)
     and ($4::text is null or status = $4) and ($5::text is null or queue = $5)
     and ($6::timestamptz is null or created_at >= $6) and ($7::timestamptz is null or created_at < $7)

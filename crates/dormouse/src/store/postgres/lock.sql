@@ -1,59 +1,58 @@
--- Locks, in the one order in which everything here takes them: lanes by slot, then instances by id, a parent
+-- Locks, in the one order in which everything here takes them: lanes (lane.sql), then instances by id, a parent
 -- with a child that ends, then keys in their order, by inserting them. After it, a statement sees these rows as
 -- nobody else can change them. Whoever finds later that it needs more than it has locked may not wait for it.
 
--- Lanes are locked by slot, so that no batch, however large, holds more than 512 of them.
-create or replace function dormouse.lane_slot(p_namespace text, p_lane text) returns integer
-language sql immutable parallel safe as $$
-    select (hashtextextended(p_namespace || e'\n' || p_lane, 0) & 511)::integer
-$$;
-
-create or replace function dormouse.lock_lanes(p_slots integer[]) returns void
-language plpgsql as $$
-begin
-    perform pg_advisory_xact_lock(1685025389, slot)
-    from (select distinct slot from unnest(p_slots) slot where slot is not null order by slot) sorted;
-end
-$$;
-
--- Locks instances, the parents of those that end, and further lanes by their slots. Without waiting, it leaves out
--- whatever another transaction holds, and says which ones it has; null means all of them.
+-- Locks instances, the parents of those that end, and further lanes. Without waiting, it leaves out whatever another
+-- transaction holds, or whose lane another holds, and says which ones it has; null means all of them. Each further lane
+-- is needed by the instance at the same place of `p_lanes_for`.
+--
+-- An instance whose key counts as taken in some statuses only may fail by entering one: its parent is locked, too.
 create or replace function dormouse.lock(
-    p_ids bigint[], p_ending bigint[], p_wait boolean default true, p_slots integer[] default null
+    p_ids bigint[], p_ending bigint[], p_wait boolean default true, p_lanes integer[] default null,
+    p_lanes_for bigint[] default null
 ) returns bigint[] language plpgsql as $$
 declare
-    v_slots integer[];
+    v_lanes integer[];
     v_parents bigint[];
+    v_had integer[];
     v_locked bigint[];
+    v_short bigint[];
 begin
-    select p_slots || array_agg(dormouse.lane_slot(i.namespace, i.lane)) filter (where i.lane is not null),
-        array_agg(i.parent) filter (where i.parent is not null and not i.joined and i.id = any (p_ending))
-    into v_slots, v_parents
-    from unnest(p_ids) wanted (id) join dormouse.instances i using (id);
+    select p_lanes || array_agg(dormouse.lane_number(i.namespace, i.lane)) filter (where i.lane is not null),
+        array_agg(i.parent) filter (
+            where i.parent is not null and not i.joined and (i.id = any (p_ending) or i.key_scope is not null)
+        )
+    into v_lanes, v_parents
+    from unnest(p_ids) wanted (id) join dormouse.instances i on i.id = any (array[wanted.id]);
     if v_parents is not null then
-        select v_slots || array_agg(dormouse.lane_slot(i.namespace, i.lane)) into v_slots
-        from unnest(v_parents) wanted (id) join dormouse.instances i using (id) where i.lane is not null;
+        select v_lanes || array_agg(dormouse.lane_number(i.namespace, i.lane)) into v_lanes
+        from unnest(v_parents) wanted (id) join dormouse.instances i on i.id = any (array[wanted.id])
+        where i.lane is not null;
     end if;
     if p_wait then
-        if v_slots is not null then
-            perform dormouse.lock_lanes(v_slots);
+        if v_lanes is not null then
+            perform dormouse.lock_lanes(v_lanes);
         end if;
         perform from dormouse.instances where id = any (p_ids || v_parents) order by id for no key update;
         return null;
     end if;
-    -- All lanes or none: which rows could do without the missing one is not worth finding out.
-    if not (select coalesce(bool_and(pg_try_advisory_xact_lock(1685025389, slot)), true)
-            from unnest(v_slots) slot where slot is not null) then
-        return '{}';
+    if v_lanes is not null then
+        v_had := dormouse.try_lanes(v_lanes);
+        v_short := array(
+            select needs.id from unnest(p_lanes, p_lanes_for) needs (lane, id) where needs.lane <> all (v_had)
+        );
     end if;
     select array_agg(id) into v_locked from (
-        select id from dormouse.instances where id = any (p_ids || v_parents)
+        select id from dormouse.instances
+        where id = any (p_ids || v_parents)
+            and (lane is null or dormouse.lane_number(namespace, lane) = any (v_had))
         order by id for no key update skip locked
     ) locked;
     return array(
-        select i.id from unnest(p_ids) wanted (id) join dormouse.instances i using (id)
-        where i.id = any (v_locked)
-            and (not i.id = any (p_ending) or i.parent is null or i.joined or i.parent = any (v_locked))
+        select i.id from unnest(p_ids) wanted (id) join dormouse.instances i on i.id = any (array[wanted.id])
+        where i.id = any (v_locked) and i.id <> all (coalesce(v_short, '{}'))
+            and (i.parent is null or i.joined or i.parent = any (v_locked)
+                or (i.id <> all (p_ending) and i.key_scope is null))
     );
 end
 $$;
@@ -66,7 +65,8 @@ declare
     v_locked constant bigint[] := dormouse.lock(p_ids, p_ending, false);
 begin
     if exists (
-        select from unnest(p_ids) wanted (id) join dormouse.instances i using (id) where not i.id = any (v_locked)
+        select from unnest(p_ids) wanted (id) join dormouse.instances i on i.id = any (array[wanted.id])
+        where i.id <> all (v_locked)
     ) then
         raise exception 'the instances changed while their locks were waited for'
             using errcode = 'serialization_failure', hint = 'Send it again.';
@@ -82,8 +82,10 @@ begin
         with recursive tree (id, runs) as (
             select id, false from dormouse.instances where id = p_id
             union all
-            select i.id, i.status = 'executing' from tree t join dormouse.instances i on i.parent = t.id
-            where i.parent is not null and i.cascade and i.ended_at is null and not t.runs
+            select i.id, i.status = 'executing' from tree t cross join lateral (
+                select c.id, c.status from dormouse.instances c
+                where c.parent = t.id and c.parent is not null and c.cascade and c.ended_at is null offset 0
+            ) i where not t.runs
         )
         select array_agg(id order by id) from tree
     );

@@ -11,7 +11,8 @@ declare
     v_found constant bigint[] := dormouse.lock_tree(p_id);
     -- One whose step was running has been asked before.
     v_undoing constant bigint[] := array(
-        select u.id from unnest(dormouse.undoing(v_found)) u (id) join dormouse.instances i on i.id = u.id
+        select u.id from unnest(dormouse.undoing(v_found)) u (id)
+        join dormouse.instances i on i.id = any (array[u.id])
         where i.id <> p_id or i.status <> 'executing'
     );
     v_changes dormouse.change[];
@@ -39,7 +40,7 @@ begin
         array_agg(i.id) filter (where i.id <> p_id and i.status = 'executing' and i.id <> all (v_undoing)),
         array_agg(i.id) filter (where i.status = 'awaiting_completion')
     into v_changes, v_asked, v_units
-    from unnest(v_found) f (id) join dormouse.instances i on i.id = f.id;
+    from unnest(v_found) f (id) join dormouse.instances i on i.id = any (array[f.id]);
     update dormouse.instances set cancel_requested = true where id = any (v_asked);
     if v_units is not null then
         perform dormouse.cancel_units(v_units, p_now);
@@ -57,10 +58,11 @@ $$;
 create or replace function dormouse.undoing(p_ids bigint[]) returns bigint[] language plpgsql stable as $$
 begin
     return array(
-        select i.id from unnest(p_ids) f (id) join dormouse.instances i on i.id = f.id
-        join dormouse.machines m on m.name = i.machine and m.version = i.version
+        select i.id from unnest(p_ids) f (id)
+        join dormouse.instances i on i.id = any (array[f.id])
+        join dormouse.machines m on m.name = any (array[i.machine]) and m.version = any (array[i.version])
         where i.step in (select json_array_elements_text(m.told -> 'undo_on_cancel'))
-            and not exists (select from dormouse.signals s where s.instance = i.id and s.dedup_key = '$cancel')
+            and (select true from dormouse.signals s where s.instance = i.id and s.dedup_key = '$cancel') is null
         order by i.id
     );
 end
@@ -84,7 +86,7 @@ begin
         from unnest(p_ids) asked (id) join dormouse.instances i on i.id = asked.id order by i.id
         returning instance, id, payload
     ), kept as (
-        update dormouse.instances i set inbox = i.inbox + 1 from asked a where i.id = a.instance
+        update dormouse.instances i set inbox = i.inbox + 1 from asked a where i.id = any (array[a.instance])
     )
     select array_agg(row(
             i.id, 'runnable', i.version, i.step, null, i.attempt, p_now, null, null,
@@ -94,12 +96,13 @@ begin
             case when i.status = 'awaiting_completion' then dormouse.closing_data(i.id, i.round)
                 else dormouse.signal_data(a.id, '$cancel', a.payload, '$cancel') end, null, null, null
         )::dormouse.change) filter (where i.status in ('awaiting_completion', 'awaiting_signal', 'scheduled')
-            or (i.status = 'awaiting_children' and not exists (
-                select from dormouse.instances c
-                where c.parent = i.id and c.parent is not null and c.cascade and c.ended_at is null))),
+            or (i.status = 'awaiting_children' and (
+                select true from dormouse.instances c
+                where c.parent = i.id and c.parent is not null and c.cascade and c.ended_at is null limit 1
+            ) is null)),
         array_agg(i.id) filter (where i.status = 'executing')
     into v_changes, v_effects.cancel
-    from asked a join dormouse.instances i on i.id = a.instance;
+    from asked a join dormouse.instances i on i.id = any (array[a.instance]);
     if v_changes is not null then
         v_effects := dormouse.merge(v_effects, dormouse.apply(v_changes, p_now));
     end if;

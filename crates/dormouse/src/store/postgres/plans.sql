@@ -1,5 +1,11 @@
 -- The verbs' statements are planned once per connection, perhaps on an empty table, and kept: so a plan may only
 -- use what stays right when there are a million rows. It also keeps the order in which rows are locked.
+--
+-- These settings do not choose which side of a join comes first: of two that are equal in price on an empty table, the
+-- planner may take the one that walks the whole table for each batch. The statements leave it no such choice. A table
+-- is joined by `id = any (array[x])`, which only an index can answer and which gives an index no order that could be
+-- useful elsewhere; where a partial index might be walked as a whole, by `lateral (… offset 0)` or a subquery with
+-- `limit 1`; and `exists` is left out of conditions, where it would be a join.
 do $$
 declare
     verb regprocedure;
@@ -7,7 +13,8 @@ begin
     for verb in
         select oid from pg_proc
         where pronamespace = 'dormouse'::regnamespace and proname in (
-            'insert', 'deliver', 'claim', 'commit_next', 'commit_done', 'commit', 'due', 'reap', 'take_back', 'release', 'cancel_one',
+            'insert', 'deliver', 'deliver_what_can_be', 'claim', 'commit_next', 'commit_done', 'commit', 'commit_own', 'due',
+            'reap', 'take_back', 'release', 'cancel_one',
             'cancel_held', 'fail_rival', 'retry', 'pause', 'tag', 'collect_ended', 'collect_events', 'admit', 'tidy',
             'complete', 'outbox', 'sent', 'assign', 'report'
         )

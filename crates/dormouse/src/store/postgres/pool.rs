@@ -22,6 +22,8 @@ pub(super) struct Pool {
 
 struct Inner {
     options: PgConnectOptions,
+    /// What is said first on a new connection.
+    set_up: Option<&'static str>,
     places: Arc<Semaphore>,
     idle: Mutex<Vec<Idle>>,
     limits: Limits,
@@ -41,9 +43,14 @@ struct Idle {
 }
 
 impl Pool {
-    pub(super) fn new(options: PgConnectOptions, connections_max: u32, limits: Limits) -> Self {
+    pub(super) fn new(
+        options: PgConnectOptions,
+        set_up: Option<&'static str>,
+        connections_max: u32,
+        limits: Limits,
+    ) -> Self {
         let places = Arc::new(Semaphore::new(connections_max as usize));
-        Self { inner: Arc::new(Inner { options, places, idle: Mutex::default(), limits }) }
+        Self { inner: Arc::new(Inner { options, set_up, places, idle: Mutex::default(), limits }) }
     }
 
     /// A connection that seems to be alive.
@@ -57,7 +64,7 @@ impl Pool {
         loop {
             let idle = self.inner.idle().pop();
             let (conn, born) = match idle {
-                None => (self.inner.options.connect().await?, Instant::now()),
+                None => (self.inner.connect().await?, Instant::now()),
                 Some(idle) if idle.born.elapsed() > KEPT_FOR => continue,
                 Some(Idle { mut conn, born, since }) => {
                     if since.elapsed() > TRUSTED_FOR {
@@ -85,6 +92,14 @@ impl Pool {
 }
 
 impl Inner {
+    async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        let mut conn = self.options.connect().await?;
+        if let Some(words) = self.set_up {
+            sqlx::raw_sql(words).execute(&mut conn).await?;
+        }
+        Ok(conn)
+    }
+
     fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
         self.idle.lock().expect("no code panics while it holds this lock")
     }

@@ -12,6 +12,7 @@ declare
     v_trees bigint[];
     v_locked bigint[];
     v_changes dormouse.change[];
+    v_applied record;
     v_cancelled bigint[];
     v_ending bigint[];
     v_id bigint;
@@ -39,8 +40,8 @@ begin
         )::dormouse.change) filter (where not i.cancel_requested),
         array_agg(i.id) filter (where i.cancel_requested), count(*)
     into v_changes, v_cancelled, taken
-    from unnest(v_locked) held (id) join dormouse.instances i on i.id = held.id
-    left join dormouse.workers w on w.id = i.worker
+    from unnest(v_locked) held (id) join dormouse.instances i on i.id = any (array[held.id])
+    left join dormouse.workers w on w.id = any (array[i.worker])
     cross join lateral (
         select format('its worker died, or lost its lease, %s times in a row while step %s ran: it is not tried again; '
             'retry the instance once the cause is mended',
@@ -55,9 +56,11 @@ begin
             update dormouse.instances i set
                 crashes = case when i.crashes_seq = i.seq then i.crashes else 0 end + (p_crashes_max is not null)::integer,
                 crashes_seq = i.seq + 1
-            from unnest(v_changes) c where i.id = c.id;
+            from unnest(v_changes) c where i.id = any (array[c.id]);
         end if;
-        effects := dormouse.apply(v_changes, v_now);
+        select a.effects, a.kept_back into v_applied from dormouse.apply_what_can_be(v_changes, v_now) a;
+        effects := v_applied.effects;
+        taken := taken - v_applied.kept_back;
     end if;
     foreach v_id in array coalesce(v_cancelled, '{}') loop
         effects := dormouse.merge(effects, (dormouse.cancel_all(v_id, v_now)).effects);
@@ -103,6 +106,7 @@ declare
     v_now constant timestamptz := dormouse.now();
     v_workers bigint[];
     v_ids bigint[];
+    v_seen bigint[] := '{}';
     v_taken record;
 begin
     perform set_config('synchronous_commit', 'off', true);
@@ -116,17 +120,28 @@ begin
     if cardinality(v_workers) = 0 then
         return;
     end if;
-    v_ids := array(
-        select i.id from unnest(v_workers) with ordinality w (id, place) cross join lateral (
-            select i.id from dormouse.instances i where i.worker = w.id and i.worker is not null
-            order by i.id limit p_rows_max
-        ) i order by w.place, i.id limit p_rows_max
-    );
-    select t.taken, t.effects into v_taken from dormouse.take_back(v_workers, v_ids, null, true, p_crashes_max) t;
-    reaped := v_taken.taken;
-    effects := v_taken.effects;
-    if cardinality(v_ids) < p_rows_max and reaped = cardinality(v_ids) then
-        delete from dormouse.workers where id = any (v_workers);
+    -- Rows whose lanes cannot be had make room for those behind them, a few times over.
+    for round in 1..8 loop
+        v_ids := array(
+            select i.id from unnest(v_workers) with ordinality w (id, place) cross join lateral (
+                select i.id from dormouse.instances i
+                where i.worker = w.id and i.worker is not null and i.id <> all (v_seen)
+                order by i.id limit p_rows_max - reaped
+                for no key update skip locked
+            ) i order by w.place, i.id limit p_rows_max - reaped
+        );
+        exit when v_ids = '{}';
+        select t.taken, t.effects into v_taken from dormouse.take_back(v_workers, v_ids, null, true, p_crashes_max) t;
+        reaped := reaped + v_taken.taken;
+        effects := dormouse.merge(effects, v_taken.effects);
+        v_seen := v_seen || v_ids;
+        exit when reaped = p_rows_max or v_taken.taken = cardinality(v_ids);
+    end loop;
+    if reaped < p_rows_max then
+        -- What another transaction holds is still the worker's.
+        delete from dormouse.workers w where w.id = any (v_workers) and (
+            select true from dormouse.instances i where i.worker = w.id and i.worker is not null limit 1
+        ) is null;
     end if;
 end
 $$;

@@ -9,7 +9,7 @@ use tokio::sync::{MappedMutexGuard, MutexGuard};
 
 use super::commit::{self, Outcome};
 use super::db::Db;
-use super::fault::certainly_undone;
+use super::fault::{certainly_undone, sqlstate};
 use super::pool::Lent;
 use super::types::{Columns, batch};
 use crate::store::{Commit, Effects, Receipt, Rider, Written};
@@ -18,6 +18,9 @@ use crate::{Error, Result, WorkerId};
 /// How long an outcome waits for a row that another transaction holds, and how often it looks.
 const BUSY_TRIES_MAX: u32 = 2_000;
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
+/// The level is ours whatever the server's default is: a lane's lock decides by what is there when it was granted.
+const BEGIN: &str = "begin isolation level read committed";
 
 /// The transaction that will commit a step's outcome. Use it as a `PgConnection`; the engine commits it, and rolls it
 /// back if the step fails.
@@ -87,7 +90,7 @@ async fn join(
 ) -> Result<(Option<Receipt>, Effects)> {
     let outcomes = batch(&[Outcome::new(1, outcome, false)])?;
     for _ in 0..BUSY_TRIES_MAX {
-        let statement = commit::statement(worker, &outcomes, false).persistent(false);
+        let statement = commit::own(worker, &outcomes).persistent(false);
         let row = db.patiently(statement.fetch_one(&mut **own)).await.map_err(refused)?;
         let receipt = commit::receipts(&row)?.pop().expect("one outcome, one receipt");
         if !matches!(receipt, Some(Receipt::Busy)) {
@@ -129,9 +132,9 @@ async fn roll_back(db: &Db, mut own: Lent) -> Result<()> {
 /// that one which a step opens with it is a savepoint.
 async fn open(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
     if conn.is_in_transaction() {
-        return say(conn, "begin").await;
+        return say(conn, BEGIN).await;
     }
-    std::mem::forget(conn.begin().await?);
+    std::mem::forget(conn.begin_with(BEGIN).await?);
     Ok(())
 }
 
@@ -141,13 +144,13 @@ async fn say(conn: &mut PgConnection, word: &'static str) -> Result<(), sqlx::Er
 
 /// What the database refuses here, the step's writes brought along; a lost connection is nobody's fault.
 fn refused(error: sqlx::Error) -> Error {
-    match error.as_database_error().and_then(sqlx::error::DatabaseError::code) {
-        Some(code) if code == "25P02" => {
-            Error::OwnWrites("a statement of the step failed before, and the step went on regardless".into())
-        }
-        // The server stops, or ended the connection.
-        Some(code) if code.starts_with("57P") => error.into(),
-        Some(_) => Error::OwnWrites(Box::new(error)),
-        None => error.into(),
+    if !certainly_undone(&error) {
+        return error.into();
     }
+    if sqlstate(&error).as_deref() == Some("25P02") {
+        return Error::OwnWrites(
+            "a statement of the step failed before, and the step went on regardless".into(),
+        );
+    }
+    Error::OwnWrites(Box::new(error))
 }

@@ -25,6 +25,7 @@ const MIGRATIONS: &[&str] = &[
 ];
 /// The functions, which are replaced as a whole by every migration.
 const FUNCTIONS: &[&str] = &[
+    include_str!("gone.sql"),
     include_str!("time.sql"),
     include_str!("effects.sql"),
     include_str!("feed.sql"),
@@ -66,7 +67,8 @@ pub struct Migrated {
 
 /// Brings a database's schema up to date, in one transaction, so that two that start together do it once.
 pub(super) async fn migrate(conn: &mut PgConnection) -> Result<Migrated> {
-    let mut tx = conn.begin().await?;
+    // What was done while we waited for the lock must be seen, whatever the server's default is.
+    let mut tx = conn.begin_with("begin isolation level read committed").await?;
     sqlx::raw_sql("select pg_advisory_xact_lock(1685025391)").execute(&mut *tx).await?;
     sqlx::raw_sql(HEAD).execute(&mut *tx).await?;
     let (from, functions) = found(&mut tx).await?;

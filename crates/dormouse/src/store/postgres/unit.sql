@@ -86,7 +86,7 @@ begin
     if i.keeps_history then
         insert into dormouse.history (instance, seq, kind, version, step, at, data, id)
         values (p_instance, i.seq, p_kind, i.version, i.step, p_now, p_data,
-            dormouse.feed_place() + nextval('dormouse.event_ids'));
+            dormouse.event_id(dormouse.feed_place()));
     end if;
     return i.wake_at;
 end
@@ -152,7 +152,7 @@ begin
             case when p_status = 'timed_out' then 'timeout' else 'unit' end, i.awaits, i.inbox, 0, i.round, i.paused,
             i.last_error, null, 'unit.' || p_status, dormouse.closing_data(i.id, i.round), null, null, null
         )::dormouse.change
-        from dormouse.units u join dormouse.instances i on i.id = u.instance where u.id = p_unit
+        from dormouse.instances i where i.id = (select u.instance from dormouse.units u where u.id = p_unit)
     ), p_now);
 end
 $$;
@@ -173,8 +173,8 @@ create or replace function dormouse.let_go_unparked(p_units bigint[], p_now time
 language plpgsql as $$
 declare
     v_units constant bigint[] := array(
-        select u.id from unnest(p_units) opened (id) join dormouse.units u on u.id = opened.id
-        join dormouse.instances i on i.id = u.instance
+        select u.id from unnest(p_units) opened (id) join dormouse.units u on u.id = any (array[opened.id])
+        join dormouse.instances i on i.id = any (array[u.instance])
         where u.status = 'open' and i.status <> 'awaiting_completion'
     );
 begin
@@ -189,8 +189,9 @@ create or replace function dormouse.cancel_units(p_instances bigint[], p_now tim
 language plpgsql as $$
 begin
     perform dormouse.let_go(array(
-        select u.id from unnest(p_instances) parked (id) join dormouse.instances i on i.id = parked.id
-        join dormouse.units u on u.instance = i.id and u.round = i.round
+        select u.id from unnest(p_instances) parked (id)
+        join dormouse.instances i on i.id = any (array[parked.id])
+        join dormouse.units u on u.instance = any (array[i.id]) and u.round = any (array[i.round])
     ), 'cancelled', p_now);
 end
 $$;
@@ -206,8 +207,9 @@ declare
     u dormouse.units;
 begin
     for u in
-        select o.* from unnest(p_instances) parked (id) join dormouse.instances i on i.id = parked.id
-        join dormouse.units o on o.instance = i.id and o.round = i.round order by i.id
+        select o.* from unnest(p_instances) parked (id)
+        join dormouse.instances i on i.id = any (array[parked.id])
+        join dormouse.units o on o.instance = any (array[i.id]) and o.round = any (array[i.round]) order by i.id
     loop
         if u.deadline <= p_now then
             v_effects := dormouse.merge(v_effects, dormouse.close_unit(u.id, 'timed_out', p_now));

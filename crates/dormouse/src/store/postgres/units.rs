@@ -6,20 +6,22 @@ mod query;
 use std::time::Duration;
 
 use serde::Serialize;
+use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
 use super::db::Db;
+use super::fault::lock_timed_out;
 use super::types::{Columns, batch};
 use crate::clock::micros;
 use crate::limits::storable;
 use crate::store::{
-    Assigned, Completed, Completion, InteractionCount, InteractionFilter, Namespaces, Outbox, Refusal, Reply,
-    SendReport, UnitStore, Which, Written,
+    Assigned, Completed, Completion, Effects, InteractionCount, InteractionFilter, Namespaces, Outbox,
+    Refusal, Reply, SendReport, UnitStore, Which, Written,
 };
-use crate::{Dispatch, InstanceId, Interaction, InteractionId, Json, Result, UnitId, UnitView};
+use crate::{Dispatch, Error, InstanceId, Interaction, InteractionId, Json, Result, UnitId, UnitView};
 
 const COMPLETE: &str =
-    "select v.results, v.outputs, v.errors, (v.effects).* from dormouse.complete($1::json) v";
+    "select v.results, v.outputs, v.errors, (v.effects).* from dormouse.complete($1::json, $2) v";
 
 impl UnitStore for PostgresStore {
     fn complete(&self, batch: Vec<Completion>) -> Reply<'_, Written<Vec<Completed>>> {
@@ -34,14 +36,14 @@ impl UnitStore for PostgresStore {
         lease: Duration,
     ) -> Reply<'_, Outbox> {
         Box::pin(async move {
-            let outbox = outbox::take(&self.db, &transport, &namespaces, rows_max, lease).await?;
+            let outbox = outbox::take(&self.engine, &transport, &namespaces, rows_max, lease).await?;
             outbox.now.into_iter().for_each(|now| self.note_time(now));
             Ok(outbox)
         })
     }
 
-    fn sent(&self, batch: Vec<SendReport>) -> Reply<'_, Written<()>> {
-        Box::pin(async move { outbox::sent(&self.db, &batch).await })
+    fn sent(&self, batch: Vec<SendReport>) -> Reply<'_, Written<Vec<SendReport>>> {
+        Box::pin(async move { outbox::sent(&self.engine, &batch).await })
     }
 
     fn assign(
@@ -79,8 +81,47 @@ async fn complete(db: &Db, completions: &[Completion]) -> Result<Written<Vec<Com
     if completions.is_empty() {
         return Ok(Written::default());
     }
+    let written = match try_complete(db, completions, false).await? {
+        Some(written) => written,
+        // One of them waits for a key that another transaction inserts.
+        None if completions.len() > 1 => {
+            let mut all: Written<Vec<_>> = Written::default();
+            for half in completions.chunks(completions.len().div_ceil(2)) {
+                let Written { value, effects } = Box::pin(complete(db, half)).await?;
+                all.value.extend(value);
+                all.effects.merge(effects);
+            }
+            return Ok(all);
+        }
+        None => busy(),
+    };
+    if written.value != busy().value {
+        return Ok(written);
+    }
+    // One that is alone waits in line for a moment, where it takes no place that others need.
+    let _place = db.again.acquire().await.map_err(|_| Error::Closed)?;
+    Ok(try_complete(db, completions, true).await?.unwrap_or_else(busy))
+}
+
+fn busy() -> Written<Vec<Completed>> {
+    Written { value: vec![Completed::Refused(Refusal::Busy)], effects: Effects::default() }
+}
+
+/// Completes these in one statement; none if another transaction holds it up, and nothing has happened.
+async fn try_complete(
+    db: &Db,
+    completions: &[Completion],
+    wait: bool,
+) -> Result<Option<Written<Vec<Completed>>>> {
     let sent = batch(&completions.iter().enumerate().map(Sent::new).collect::<Vec<_>>())?;
-    let row = db.one(|| sqlx::query(COMPLETE).bind(&sent)).await?;
+    match db.raw_one(|| sqlx::query(COMPLETE).bind(&sent).bind(wait)).await {
+        Ok(row) => completed(&row).map(Some),
+        Err(error) if lock_timed_out(&error) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn completed(row: &PgRow) -> Result<Written<Vec<Completed>>> {
     let words: Vec<String> = row.value("results")?;
     let outputs: Vec<Option<Box<str>>> = row.value("outputs")?;
     let errors: Vec<Option<String>> = row.value("errors")?;

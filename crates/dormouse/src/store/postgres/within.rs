@@ -2,7 +2,7 @@
 
 use sqlx::PgConnection;
 
-use super::deliver::{address, delivered, deliveries};
+use super::deliver::{self, address};
 use super::insert::{arrivals, inserted};
 use super::types::Columns;
 use crate::store::Delivery;
@@ -25,9 +25,9 @@ pub(crate) async fn insert_in(conn: &mut PgConnection, batch: Vec<NewInstance>) 
 
 /// Delivers a signal and says what became of it.
 pub(crate) async fn deliver_in(conn: &mut PgConnection, delivery: Delivery) -> Result<Delivered> {
-    let sent = deliveries(&[delivery])?;
+    let sent = deliver::delivery(&delivery)?;
     let row = sqlx::query(DELIVER).bind(&sent).persistent(false).fetch_one(conn).await?;
-    Ok(delivered(&row)?.value.pop().expect("one signal, one answer"))
+    Ok(deliver::answers(&row)?.delivered().pop().flatten().expect("one signal, one answer"))
 }
 
 /// The machine and version of whom a signal is for, as the transaction sees it.

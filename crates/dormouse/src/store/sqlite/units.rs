@@ -32,11 +32,14 @@ impl UnitStore for SqliteStore {
         rows_max: usize,
         lease: Duration,
     ) -> Reply<'_, Outbox> {
-        super::quiet(self.sweep(move |tx| outbox::take(tx, &transport, &namespaces, rows_max, lease)))
+        // A resume token goes out with each send, and is held against what is stored of it: that waits for the disk.
+        super::quiet(self.write(move |tx| outbox::take(tx, &transport, &namespaces, rows_max, lease)))
     }
 
-    fn sent(&self, batch: Vec<SendReport>) -> Reply<'_, Written<()>> {
-        self.write(move |tx| batch.iter().try_for_each(|report| outbox::sent(tx, report)))
+    fn sent(&self, batch: Vec<SendReport>) -> Reply<'_, Written<Vec<SendReport>>> {
+        self.write(move |tx| {
+            batch.iter().try_for_each(|report| outbox::sent(tx, report)).map(|()| Vec::new())
+        })
     }
 
     fn assign(

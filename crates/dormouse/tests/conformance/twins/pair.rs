@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dormouse::store::{
     self, Brake, Claimed, Collect, Commit, Completion, Delivery, Namespaces, NewWorker, Receipt, SendOutcome,
-    SendReport, Store, Which,
+    SendReport, Store, Which, Written,
 };
 use dormouse::{
     Declaration, Error, InboxSignal, Inserted, Instance, InstanceId, Interaction, InteractionId, Json,
@@ -285,7 +285,16 @@ impl Pair {
             sent.0.push(report);
         }
         self.seen.clear();
-        self.both(|store, side| store.sent(side.of(&sent.0, &sent.1).clone())).await.map(drop)
+        self.both(|store, side| {
+            let sending = store.sent(side.of(&sent.0, &sent.1).clone());
+            Box::pin(async move {
+                let Written { value: busy, effects } = sending.await?;
+                assert!(busy.is_empty(), "nobody holds anything: {busy:?}");
+                Ok(Written { value: (), effects })
+            })
+        })
+        .await
+        .map(drop)
     }
 
     /// An interaction, of whatever namespace.
@@ -502,8 +511,11 @@ impl Pair {
         &mut self,
         verb: impl for<'a> Fn(&'a dyn Store, Side) -> store::Reply<'a, T>,
     ) -> Result<Option<T>, Difference> {
-        let left: Result<T, Error> = verb(&*self.left.store, Side::Left).await;
+        let mut left: Result<T, Error> = verb(&*self.left.store, Side::Left).await;
         let right: Result<T, Error> = verb(&*self.right.store, Side::Right).await;
+        if let (Ok(left), Ok(right)) = (&mut left, &right) {
+            left.allow(right);
+        }
         self.learn().await;
         self.learned = true;
         match &left {

@@ -6,12 +6,13 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::super::db::Db;
+use super::super::fault::lock_timed_out;
 use super::super::types::{Columns, batch};
 use super::query::interaction;
 use crate::Result;
 use crate::clock::micros;
 use crate::limits::storable;
-use crate::store::{Namespaces, Outbox, SendOutcome, SendReport, Written};
+use crate::store::{Effects, Namespaces, Outbox, SendOutcome, SendReport, Written};
 
 pub(super) async fn take(
     db: &Db,
@@ -38,13 +39,32 @@ pub(super) async fn take(
     Ok(outbox)
 }
 
-pub(super) async fn sent(db: &Db, reports: &[SendReport]) -> Result<Written<()>> {
+/// Gives back those that another transaction keeps waiting.
+pub(super) async fn sent(db: &Db, reports: &[SendReport]) -> Result<Written<Vec<SendReport>>> {
     if reports.is_empty() {
         return Ok(Written::default());
     }
     let told = batch(&reports.iter().enumerate().map(Told::new).collect::<Vec<_>>())?;
-    let row = db.one(|| sqlx::query("select v.* from dormouse.sent($1::json) v").bind(&told)).await?;
-    Ok(Written { value: (), effects: row.effects()? })
+    let sql = "select v.busy, (v.effects).* from dormouse.sent($1::json) v";
+    let row = match db.raw_one(|| sqlx::query(sql).bind(&told)).await {
+        // One of them waits for a key that another transaction inserts.
+        Err(error) if lock_timed_out(&error) && reports.len() > 1 => {
+            let mut all: Written<Vec<_>> = Written::default();
+            for half in reports.chunks(reports.len().div_ceil(2)) {
+                let Written { value, effects } = Box::pin(sent(db, half)).await?;
+                all.value.extend(value);
+                all.effects.merge(effects);
+            }
+            return Ok(all);
+        }
+        Err(error) if lock_timed_out(&error) => {
+            return Ok(Written { value: reports.to_vec(), effects: Effects::default() });
+        }
+        other => other?,
+    };
+    let busy: Option<Vec<i32>> = row.value("busy")?;
+    let busy = busy.unwrap_or_default().into_iter().map(|place| reports[place as usize - 1].clone());
+    Ok(Written { value: busy.collect(), effects: row.effects()? })
 }
 
 /// What became of a send, as the database takes it: the type `dormouse.send`.

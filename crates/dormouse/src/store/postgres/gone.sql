@@ -1,0 +1,7 @@
+-- Functions whose arguments or answers were others before: the new ones would stand beside them, or be refused.
+drop function if exists dormouse.lane_slot(text, text);
+drop function if exists dormouse.lock(bigint[], bigint[], boolean, integer[]);
+drop function if exists dormouse.insert(json, boolean);
+drop function if exists dormouse.deliver(json, boolean);
+drop function if exists dormouse.complete(json);
+drop function if exists dormouse.sent(json);
