@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 
 use crate::problem::{Cause, Problem};
 
-/// Objects and arrays that may be inside each other.
-pub(crate) const DEPTH_MAX: usize = 64;
+/// How much deeper than a document in it a body may be: the documents of a batch are some levels down.
+const AROUND_DOCUMENTS_MAX: usize = 8;
 
 /// What is read and thrown away of a body that is too large, so that its sender gets to hear why.
 const DISCARDED_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -59,10 +59,12 @@ fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// Decodes a body; an empty one counts as `{}`.
-pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+///
+/// How deep a document in it may be is checked where it is stored, as at every other door; here, what cannot be decoded.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8], document_depth_max: usize) -> Result<T, Problem> {
     let text = if bytes.is_empty() { b"{}" } else { bytes };
     let text = std::str::from_utf8(text).map_err(|_| Problem::invalid("the body is not UTF-8"))?;
-    check_depth(text)?;
+    check_depth(text, document_depth_max.saturating_add(AROUND_DOCUMENTS_MAX))?;
     decode_object(text).map_err(|told| Problem::invalid(format!("the body cannot be read: {told}")))
 }
 
@@ -93,7 +95,7 @@ fn decode_object<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     })
 }
 
-fn check_depth(text: &str) -> Result<(), Problem> {
+fn check_depth(text: &str, depth_max: usize) -> Result<(), Problem> {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in text.bytes() {
         match byte {
@@ -104,8 +106,8 @@ fn check_depth(text: &str) -> Result<(), Problem> {
             b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
             _ => {}
         }
-        if depth > DEPTH_MAX {
-            let told = format!("objects and arrays are more than {DEPTH_MAX} deep in each other");
+        if depth > depth_max {
+            let told = format!("the body has more than {depth_max} objects and arrays inside each other");
             return Err(Problem::new(Cause::TooDeep, told));
         }
     }
@@ -119,8 +121,8 @@ mod tests {
     #[test]
     fn brackets_in_strings_are_not_deep() {
         let flat = serde_json::json!({ "text": "[".repeat(1000), "quote": "\"[{" }).to_string();
-        assert!(check_depth(&flat).is_ok());
-        assert!(check_depth(&"[".repeat(DEPTH_MAX)).is_ok());
-        assert!(check_depth(&"[".repeat(DEPTH_MAX + 1)).is_err());
+        assert!(check_depth(&flat, 64).is_ok());
+        assert!(check_depth(&"[".repeat(64), 64).is_ok());
+        assert!(check_depth(&"[".repeat(65), 64).is_err());
     }
 }

@@ -99,6 +99,8 @@ causes! {
     PayloadRefused => "payload-refused", UNPROCESSABLE_ENTITY;
     /// The output is not what the step that asked takes.
     OutputRefused => "output-refused", UNPROCESSABLE_ENTITY;
+    /// A document holds what no step could read: half of a surrogate pair, or a number that no 64-bit float holds.
+    UnreadableDocument => "unreadable-document", UNPROCESSABLE_ENTITY;
     /// A document or a text holds the character U+0000, which this database cannot store.
     HoldsNul => "holds-nul", UNPROCESSABLE_ENTITY;
     /// Something failed here.
@@ -176,6 +178,13 @@ impl From<Error> for Problem {
         match error {
             Error::InvalidName { .. } => problem(Cause::InvalidName),
             Error::TooLarge { .. } => problem(Cause::TooLarge),
+            Error::TooDeep { .. } => problem(Cause::TooDeep),
+            Error::UnreadableDocument { .. } => problem(Cause::UnreadableDocument),
+            Error::RefusedValue(_) => Self::hidden(
+                Cause::UnreadableDocument,
+                "the database refuses a value of this request, and would refuse it again: nothing was written",
+                &told,
+            ),
             Error::HoldsNul { .. } => problem(Cause::HoldsNul),
             Error::InvalidJson { .. } | Error::Decode { .. } => problem(Cause::InvalidRequest),
             Error::InvalidState(_) | Error::InvalidOutcome(_) => problem(Cause::InvalidState),

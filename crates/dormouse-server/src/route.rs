@@ -287,7 +287,7 @@ where
 {
     let Undecoded { app, caller, client, parts, query, body } = request;
     let query = decode_query(&query)?;
-    let body = body::decode(&body)?;
+    let body = body::decode(&body, client.limits().document_depth_max)?;
     Ok(handler(Call { app, caller, client, parts, query, body }).await?.into_response())
 }
 

@@ -127,7 +127,7 @@ pub(crate) async fn main() -> Result<(), BoxError> {
     let url = format!("http://{}/fraud", listener.local_addr()?);
     let webhook = Webhook::new(&url, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")?
         .targets(Targets::Any)
-        .resume_at(RESUME, tokens.clone(), Duration::from_secs(3600));
+        .resume_at(RESUME, tokens.clone(), Duration::from_secs(3600))?;
     let sending = Sending { backoff: Duration::from_millis(50), ..Sending::default() };
     let builder = Engine::open("sqlite::memory:").await?.machine(FraudCheck);
     tokio::spawn(Partner { client: builder.client(), tokens }.serve(listener));

@@ -76,6 +76,11 @@ impl Client {
         &self.store
     }
 
+    /// The bounds on what it hands in: those of the engine it comes from.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// The machines it knows: those of the engine it comes from.
     pub fn registry(&self) -> &Registry {
         &self.registry

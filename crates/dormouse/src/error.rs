@@ -47,6 +47,30 @@ pub enum Error {
         /// Which kind of document.
         what: &'static str,
     },
+    /// A document whose objects and arrays are inside each other more often than the configured limit allows.
+    #[error(
+        "the {what} has more than {depth_max} objects and arrays inside each other: flatten it, or raise the limit"
+    )]
+    TooDeep {
+        /// Which kind of document.
+        what: &'static str,
+        /// The limit in force.
+        depth_max: usize,
+    },
+    /// A document that is JSON by its grammar and yet could not be read back by a step.
+    #[error("the {what} holds {holds}")]
+    UnreadableDocument {
+        /// Which kind of document.
+        what: &'static str,
+        /// What it holds.
+        holds: &'static str,
+    },
+    /// A value that the database refuses by its nature, whatever its state; nothing was written.
+    #[error("the database refuses a value, and would refuse it again: {0}; nothing was written")]
+    RefusedValue(String),
+    /// A stored row that cannot be read: another program wrote it, or a newer version of this one.
+    #[error("a stored value cannot be read: {0}")]
+    StrangeValue(String),
     /// A value that cannot become JSON, or text that is not JSON.
     #[error("the {what} is not valid JSON: {source}")]
     InvalidJson {
@@ -303,5 +327,19 @@ impl Error {
     /// Whether the same call may succeed later with nothing changed by the caller.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Busy(_) | Self::DiskFull(_) | Self::Storage(_))
+    }
+
+    /// Whether what was handed in is itself at fault, so that the same call fails whatever the state of the store.
+    pub(crate) fn is_of_the_document(&self) -> bool {
+        matches!(
+            self,
+            Self::InvalidName { .. }
+                | Self::TooLarge { .. }
+                | Self::TooDeep { .. }
+                | Self::HoldsNul { .. }
+                | Self::UnreadableDocument { .. }
+                | Self::InvalidJson { .. }
+                | Self::RefusedValue(_)
+        )
     }
 }

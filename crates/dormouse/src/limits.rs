@@ -1,7 +1,10 @@
 //! What is checked at the door: names that can be addressed, documents that fit.
 
+mod flaw;
+
 use std::borrow::Cow;
 
+use self::flaw::{Flaw, flaw};
 use crate::{Error, Json, Result};
 
 /// The longest key, name, queue, lane or namespace, in bytes.
@@ -20,6 +23,9 @@ pub const TAGS_MAX: usize = 8;
 pub struct Limits {
     /// The largest state, payload or output, in bytes of JSON text (1 MiB unless set).
     pub document_bytes_max: usize,
+    /// How many objects and arrays may be inside each other in a state, payload or output (64 unless set). Some readers
+    /// stop at 128.
+    pub document_depth_max: usize,
     /// The most children one spawn may insert (10,000 unless set).
     pub children_max: usize,
     /// The most items in a unit's batch, or in a list that answers one (10,000 unless set).
@@ -30,31 +36,43 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { document_bytes_max: 1024 * 1024, children_max: 10_000, items_max: 10_000, each_max: 100_000 }
+        Self {
+            document_bytes_max: 1024 * 1024,
+            document_depth_max: 64,
+            children_max: 10_000,
+            items_max: 10_000,
+            each_max: 100_000,
+        }
     }
 }
 
 impl Limits {
-    /// Refuses a document over the limit, or one that only some stores could keep.
+    /// Refuses a document over the limits, or one that some store or reader could not cope with. Every document that is
+    /// stored passes here, or through `dormouse.check_document` in SQL, which says the same.
     pub(crate) fn check_document(&self, what: &'static str, json: &Json) -> Result<()> {
-        let bytes = json.as_str().len();
+        self.check_bytes(what, json.as_str().len())?;
+        match flaw(json.as_str(), self.document_depth_max) {
+            None => Ok(()),
+            Some(Flaw::TooDeep) => Err(Error::TooDeep { what, depth_max: self.document_depth_max }),
+            Some(Flaw::Nul) => Err(Error::HoldsNul { what }),
+            Some(Flaw::LoneSurrogate) => {
+                let holds = "half of a surrogate pair (\\uD800 to \\uDFFF), which is no character";
+                Err(Error::UnreadableDocument { what, holds })
+            }
+            Some(Flaw::HugeNumber) => {
+                let holds = "a number beyond what a 64-bit float holds: send it as a text";
+                Err(Error::UnreadableDocument { what, holds })
+            }
+        }
+    }
+
+    /// Refuses what is larger than a document may be.
+    pub(crate) fn check_bytes(&self, what: &'static str, bytes: usize) -> Result<()> {
         if bytes > self.document_bytes_max {
             return Err(Error::TooLarge { what, bytes, limit_bytes: self.document_bytes_max });
         }
-        if holds_nul(json.as_str()) {
-            return Err(Error::HoldsNul { what });
-        }
         Ok(())
     }
-}
-
-/// Whether a text or a name in a JSON document holds U+0000, which JSON can only write as an escape.
-fn holds_nul(json: &str) -> bool {
-    json.match_indices(r"\u0000").any(|(at, _)| {
-        // After an odd number of backslashes, this one is itself escaped, and what follows are plain letters.
-        let before = json[..at].bytes().rev().take_while(|byte| *byte == b'\\').count();
-        before % 2 == 0
-    })
 }
 
 /// The text of an error as every store can keep it. It comes from code that fails, so it is mended, not refused.
@@ -76,7 +94,6 @@ pub(crate) fn check_reason(text: &str) -> Result<()> {
     Err(Error::InvalidName { what: "reason", value: text.chars().take(64).collect(), reason })
 }
 
-/// Refuses a name that is empty, too long, or holds control characters.
 /// The largest version of a machine, as every store counts it.
 const VERSION_MAX: u32 = i32::MAX as u32;
 
@@ -88,6 +105,7 @@ pub(crate) fn check_version(version: u32) -> std::result::Result<(), String> {
     Ok(())
 }
 
+/// Refuses a name that is empty, too long, or holds control characters.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<()> {
     let reason = if name.is_empty() {
         "it is empty"
@@ -128,19 +146,4 @@ pub(crate) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option
     let likeness = |known: String| (strsim::jaro_winkler(name, &known), known);
     let best = known.map(likeness).max_by(|(one, _), (other, _)| one.total_cmp(other));
     best.filter(|(likeness, _)| *likeness >= LIKENESS_MIN).map(|(_, known)| known)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_an_escape_that_is_not_escaped_is_nul() {
-        for nul in [r#""\u0000""#, r#"{"a\u0000b":1}"#, r#""\\\u0000""#, r#"["\\u0000","\u0000"]"#] {
-            assert!(holds_nul(nul), "{nul}");
-        }
-        for text in [r#""\\u0000""#, r#""\\\\u0000""#, r#""\\\\\\u0000 \u0001""#, r#""u0000""#, "null"] {
-            assert!(!holds_nul(text), "{text}");
-        }
-    }
 }

@@ -6,6 +6,8 @@
 mod counted;
 #[path = "conformance/postgres.rs"]
 mod database;
+#[path = "nats/deep.rs"]
+mod deep;
 #[path = "conformance/faulty.rs"]
 #[allow(dead_code, reason = "it is shared, and has more than is used here")]
 mod faulty;

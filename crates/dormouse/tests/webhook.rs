@@ -1,5 +1,12 @@
 //! A partner behind a webhook: slow, busy, answering twice, before it accepts, with that, or never.
 
+#![allow(unreachable_pub, reason = "a test target has no outside")]
+
+#[path = "conformance/postgres.rs"]
+#[allow(dead_code, reason = "it is shared, and has more than is used here")]
+mod database;
+#[path = "webhook/deep.rs"]
+mod deep;
 #[path = "../examples/fraud_check.rs"]
 mod fraud_check;
 #[path = "webhook/tls.rs"]
@@ -156,7 +163,8 @@ fn webhook(partner: &Partner, targets: Targets) -> Webhook {
     let url = format!("http://127.0.0.1:{}/fraud?v=1", partner.port);
     let webhook =
         Webhook::new(&url, SECRET).and_then(|webhook| webhook.and_secret(OLD_SECRET)).expect("a webhook");
-    webhook.targets(targets).resume_at("https://shop.example/v1/resume/", tokens(), Duration::from_secs(3600))
+    let webhook = webhook.targets(targets);
+    webhook.resume_at("https://shop.example", tokens(), Duration::from_secs(3600)).expect("an address")
 }
 
 async fn engine(partner: &Partner, targets: Targets) -> Engine {
@@ -270,6 +278,10 @@ impl Partner {
             ("not found", _) => "404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned(),
             ("moved", _) => {
                 format!("302 Found\r\nlocation: http://127.0.0.1:{}/\r\ncontent-length: 0\r\n\r\n", self.port)
+            }
+            ("deep", _) => {
+                let body = format!(r#"{{"output":{}}}"#, deep::nested(deep::DEPTH));
+                format!("200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
             }
             ("endless", _) => {
                 let body = format!(r#"{{"output":"{}"}}"#, "x".repeat(100_000));

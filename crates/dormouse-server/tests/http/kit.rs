@@ -160,6 +160,11 @@ impl Answer {
 }
 
 impl Site {
+    /// The address of its database.
+    pub fn database(&self) -> &str {
+        &self._database.as_ref().expect("it has a database of its own").url
+    }
+
     /// The same site, as the holder of a key sees it.
     pub async fn key(&self, namespace: &str, scope: Scope) -> String {
         let client = self.client.in_namespace(namespace).expect("a good name");

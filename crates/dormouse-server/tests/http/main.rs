@@ -47,4 +47,5 @@ mod probes;
 mod repeat;
 mod resume;
 mod sessions;
+mod strange;
 mod versions;

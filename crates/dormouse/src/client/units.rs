@@ -116,6 +116,8 @@ impl Client {
         let answers: Vec<&Json> =
             batch.iter().filter_map(|completion| completion.result.as_ref().ok()).collect();
         answers.iter().try_for_each(|answer| self.limits.check_document("output", answer))?;
+        let mut reasons = batch.iter().filter_map(|completion| completion.result.as_ref().err());
+        reasons.try_for_each(|reason| self.limits.check_bytes("reason", reason.len()))?;
         let names = batch.iter().flat_map(|completion| [&completion.assignee, &completion.by]).flatten();
         names.into_iter().try_for_each(|name| check_name("assignee", name))?;
         if self.takes_as_they_are(&answers).await? {

@@ -290,24 +290,37 @@ struct Admitted {
 }
 
 /// Admits answers that came with their acceptance. An answer that is not a list fails its item when a list was
-/// requested.
+/// requested. One that the database can never take fails its item too, and holds up nobody.
 async fn admit(shared: &Shared, answered: &[(Completion, u32)]) -> Admitted {
     let batch: Vec<_> = answered.iter().map(|(completion, _)| completion.clone()).collect();
+    let mut admitted = Admitted::default();
     let completed = loop {
         match shared.store.complete(batch.clone()).await {
             Ok(Written { value, effects }) => {
                 shared.store.poke(&effects);
                 break value;
             }
+            Err(error) if error.is_of_the_document() && answered.len() > 1 => {
+                for one in answered.chunks(1) {
+                    let Admitted { rejected, busy } = Box::pin(admit(shared, one)).await;
+                    admitted.rejected.extend(rejected);
+                    admitted.busy.extend(busy);
+                }
+                return admitted;
+            }
             Err(error) if !error.is_transient() => {
                 tracing::error!(%error, "what was answered cannot be written down");
-                break Vec::new();
+                let reason = format!("its answer cannot be stored: {error}");
+                admitted.rejected.extend(answered.iter().filter_map(|(completion, sends)| {
+                    let Which::Id(id) = completion.to else { return None };
+                    Some(SendReport { id, sends: *sends, outcome: SendOutcome::Rejected(reason.clone()) })
+                }));
+                return admitted;
             }
             Err(error) => tracing::warn!(%error, "could not write down what was answered"),
         }
         tokio::time::sleep(FAULT_PAUSE).await;
     };
-    let mut admitted = Admitted::default();
     for ((completion, sends), completed) in answered.iter().zip(completed) {
         let Which::Id(id) = completion.to else { continue };
         match completed {

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::envelope::{self, Envelope};
 use super::{Reception, Sent, Transport};
 use crate::store::{Completed, Completion, Refusal, Which};
-use crate::{BoxError, DEFAULT_NAMESPACE, Error, Interaction, InteractionId, Json, Tokens, When};
+use crate::{BoxError, DEFAULT_NAMESPACE, Interaction, InteractionId, Json, Tokens, When};
 
 /// Answers in hand at a time: taken together, committed together.
 const ANSWERS_MAX: usize = 256;
@@ -151,12 +151,12 @@ impl Nats {
                 }
             }
             // One of them can never be taken, such as one that is too large: it is not to keep the others.
-            Err(error) if is_its_own_fault(&error) && read.len() > 1 => {
+            Err(error) if error.is_of_the_document() && read.len() > 1 => {
                 for message in read {
                     Box::pin(self.take(reception, vec![message])).await;
                 }
             }
-            Err(error) if is_its_own_fault(&error) => {
+            Err(error) if error.is_of_the_document() => {
                 for message in &read {
                     settle(reception, message, Err(Refusal::Malformed)).await;
                 }
@@ -251,11 +251,6 @@ fn not_stored(error: PublishError) -> Sent {
         }
         _ => Sent::Retry { reason: format!("the broker has not stored it: {error}"), after: None },
     }
-}
-
-/// Whether an answer can never be taken, whatever the state of the database.
-fn is_its_own_fault(error: &Error) -> bool {
-    matches!(error, Error::TooLarge { .. } | Error::HoldsNul { .. } | Error::InvalidName { .. })
 }
 
 /// Tells the broker that a message is done with.

@@ -40,6 +40,7 @@ pub struct Webhook {
 /// How an answer comes back.
 struct Resume {
     tokens: Tokens,
+    /// Up to the slash before the token.
     url: String,
     valid_for: Duration,
 }
@@ -48,10 +49,7 @@ impl Webhook {
     /// Posts to this address, signed with this secret: `whsec_` and base64, as Standard Webhooks has it.
     pub fn new(url: &str, secret: &str) -> Result<Self> {
         let refuse = |reason: String| Error::InvalidConfig(format!("the webhook {url:?}: {reason}"));
-        let parsed: Uri = url.parse().map_err(|error| refuse(format!("is no URL: {error}")))?;
-        if !matches!(parsed.scheme_str(), Some("http" | "https")) || parsed.host().is_none() {
-            return Err(refuse("write https://host/path".to_owned()));
-        }
+        let parsed = address(url).map_err(refuse)?;
         let poster = Poster::new(Targets::Public, ANSWER_BYTES_MAX);
         Self { url: parsed, secrets: Vec::new(), resume: None, poster }.and_secret(secret)
     }
@@ -69,11 +67,13 @@ impl Webhook {
         Ok(self)
     }
 
-    /// Sends along where to answer: `url` with a resume token at its end, good for so long.
-    #[must_use]
-    pub fn resume_at(mut self, url: impl Into<String>, tokens: Tokens, valid_for: Duration) -> Self {
-        self.resume = Some(Resume { tokens, url: url.into(), valid_for });
-        self
+    /// Sends along where to answer: this address with a resume token at its end, good for so long.
+    ///
+    /// A bare address of a server, such as `https://shop.example`, means its `/v1/resume/`. An address with a path is
+    /// taken as it is: for a server behind a proxy, or a route of your own. What is not an address is refused here.
+    pub fn resume_at(mut self, url: &str, tokens: Tokens, valid_for: Duration) -> Result<Self> {
+        self.resume = Some(Resume { tokens, url: resume_url(url)?, valid_for });
+        Ok(self)
     }
 
     /// Which addresses may be posted to.
@@ -141,6 +141,37 @@ impl fmt::Debug for Webhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Webhook").field("host", &self.url.host()).finish_non_exhaustive()
     }
+}
+
+/// An address that can be posted to.
+fn address(url: &str) -> Result<Uri, String> {
+    let parsed: Uri = url.parse().map_err(|error| format!("is no URL: {error}"))?;
+    if !matches!(parsed.scheme_str(), Some("http" | "https")) || parsed.host().is_none_or(str::is_empty) {
+        return Err("write https://host/path".to_owned());
+    }
+    Ok(parsed)
+}
+
+/// Where answers come in, up to the token.
+fn resume_url(url: &str) -> Result<String> {
+    let refuse = |reason: String| {
+        Error::InvalidConfig(format!(
+            "answers to a webhook cannot come in at the address given to `resume_at`: {reason}"
+        ))
+    };
+    let parsed = address(url).map_err(refuse)?;
+    let authority = parsed.authority().map_or("", |authority| authority.as_str());
+    if authority.contains('@') {
+        return Err(refuse("leave out the user and password: every receiver would see them".to_owned()));
+    }
+    if parsed.query().is_some() || url.contains('#') {
+        return Err(refuse("leave out what follows the path: the token is put at its end".to_owned()));
+    }
+    let path = match parsed.path().trim_end_matches('/') {
+        "" => "/v1/resume",
+        path => path,
+    };
+    Ok(format!("{}://{authority}{path}/", parsed.scheme_str().unwrap_or("https")))
 }
 
 /// The body that answers at once.
@@ -230,5 +261,32 @@ mod tests {
             assert!(webhook.trust_only(authorities.as_bytes()).is_err(), "{authorities}");
         }
         assert!(!format!("{webhook:?}").contains("secret"));
+    }
+
+    #[test]
+    fn answers_come_in_at_the_path_of_the_server_or_the_one_given() {
+        for (url, told) in [
+            ("http://127.0.0.1:7070", "http://127.0.0.1:7070/v1/resume/"),
+            ("https://shop.example/", "https://shop.example/v1/resume/"),
+            ("https://shop.example/v1/resume", "https://shop.example/v1/resume/"),
+            ("https://shop.example/v1/resume/", "https://shop.example/v1/resume/"),
+            ("https://shop.example/behind/v1/resume/", "https://shop.example/behind/v1/resume/"),
+            ("https://[::1]:7070/answers", "https://[::1]:7070/answers/"),
+        ] {
+            assert_eq!(resume_url(url).expect("an address"), told);
+        }
+        for url in [
+            "",
+            "shop.example",
+            "127.0.0.1:7070",
+            "/v1/resume/",
+            "ftp://shop.example",
+            "http://",
+            "https://shop.example/?token=",
+            "https://ann:secret@shop.example",
+        ] {
+            let refused = resume_url(url).expect_err(url).to_string();
+            assert!(refused.contains("resume_at") && !refused.contains("secret"), "{refused}");
+        }
     }
 }

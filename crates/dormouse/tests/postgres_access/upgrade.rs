@@ -109,3 +109,20 @@ async fn what_an_older_schema_holds_is_counted_and_told_only_from_then_on() {
     let told = client.store().changes(None, Some(0), 10).await.expect("a read").changes;
     assert_eq!(told.iter().map(|change| (change.instance, change.seq)).collect::<Vec<_>>(), [(failed, 2)]);
 }
+
+#[tokio::test]
+async fn a_version_below_zero_that_got_in_before_is_mended() {
+    let server = server(&[]);
+    execute(&mut connect(&server.url("postgres")).await, "create database signs").await;
+    let url = server.url("signs");
+    let mut conn = connect(&url).await;
+    for script in [HEAD, FIRST].into_iter().chain(UNTIL_FOURTH).chain([COUNTED]) {
+        execute(&mut conn, script).await;
+    }
+    execute(&mut conn, "update dormouse.instances set version = -1 where id = 1").await;
+    PostgresStore::migrate(&url).await.expect("a migration");
+    let store = PostgresStore::connect(&url).await.expect("it opens");
+    let counts = store.stats().await.expect("a read").instances;
+    assert_eq!(counts.iter().map(|count| count.count).sum::<u64>(), 5, "{counts:?}");
+    assert_eq!(number(&mut conn, "select count(*) from dormouse.instances where version = 0").await, 1);
+}

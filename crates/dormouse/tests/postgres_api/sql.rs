@@ -59,3 +59,55 @@ async fn what_is_started_by_sql_may_have_tags() {
     assert_eq!(world.client().collect(Duration::ZERO).await.expect("a sweep").instances, 1);
     assert_eq!(world.one::<i64>("select count(*) from dormouse.tags").await, 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn documents_by_sql_are_held_to_the_bounds_of_every_other_door() {
+    let world = World::new().await;
+    world.one::<i64>("select dormouse.start('till', '{\"order\":1}', step => 'Open', version => 1, key => 'k', even_if_unknown => true)").await;
+    for (document, sqlstate) in [
+        ("repeat('[', 64) || repeat(']', 64)", None),
+        ("repeat('[', 65) || repeat(']', 65)", Some("54000")),
+        ("repeat('{\"a\":', 65) || '1' || repeat('}', 65)", Some("54000")),
+        ("repeat('[', 20000) || repeat(']', 20000)", Some("54001")),
+        ("'\"' || repeat('[', 1000) || '\\\"[\"'", None),
+        ("'[' || repeat('[],', 1000) || '[]]'", None),
+        ("'\"' || repeat('x', 1048576) || '\"'", Some("54000")),
+        ("'\"\\u0000\"'", Some("22P05")),
+        ("'\"\\\\u0000\"'", None),
+        ("'\"\\ud800\"'", Some("22P05")),
+        ("'\"\\udc00\\ud800\"'", Some("22P05")),
+        ("'\"\\ud83d\\udca3\"'", None),
+        ("'1e400'", Some("22003")),
+        ("'[-12.5E+309]'", Some("22003")),
+        ("repeat('9', 400)", Some("22003")),
+        ("'[1e308, 1e-400, 0e400, \"1e400\"]'", None),
+        ("'no JSON'", Some("22P02")),
+    ] {
+        let signal = format!("select dormouse.signal('k', 'note', ({document})::json)");
+        let start = format!(
+            "select dormouse.start('till', ({document})::json, step => 'Open', version => 1, even_if_unknown => true)::text"
+        );
+        for call in [signal, start] {
+            let call: &'static str = call.leak();
+            match sqlstate {
+                Some(sqlstate) => assert_eq!(world.fails(call).await.0, sqlstate, "{call}"),
+                None => drop(world.one::<String>(call).await),
+            }
+        }
+    }
+    let stored: i64 = world.one("select count(*) from dormouse.signals").await;
+    assert_eq!(stored, 6, "what was refused was not stored");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_below_zero_is_refused_and_cannot_be_stored() {
+    let world = World::new().await;
+    for start in [
+        "select dormouse.start('m', step => 's', version => -1, even_if_unknown => true)",
+        "select dormouse.start('till', '{\"order\":1}', step => 'Open', version => -2147483648, even_if_unknown => true)",
+    ] {
+        assert_eq!(world.fails(start).await.0, "22023", "{start}");
+    }
+    world.one::<i64>("select dormouse.start('m', step => 's', version => 0, even_if_unknown => true)").await;
+    assert_eq!(world.fails("update dormouse.instances set version = -1").await.0, "23514");
+}

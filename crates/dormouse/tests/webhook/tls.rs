@@ -70,7 +70,8 @@ impl TlsPartner {
     async fn ask(&self, url: &str, authority: &str) -> (String, u32) {
         let webhook = Webhook::new(url, SECRET).expect("a webhook").targets(Targets::Any);
         let webhook = webhook.trust_only(authority.as_bytes()).expect("an authority");
-        let engine = start(webhook.resume_at("https://shop.example/v1/resume/", tokens(), SOON)).await;
+        let engine =
+            start(webhook.resume_at("https://shop.example", tokens(), SOON).expect("an address")).await;
         let client = engine.client();
         let id =
             client.start::<FraudCheck>(Check::Ask { orders: vec!["a".to_owned()] }).await.expect("a start");

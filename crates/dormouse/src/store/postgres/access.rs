@@ -7,7 +7,7 @@ use sqlx::postgres::PgRow;
 
 use super::collect::AGE_US_MAX;
 use super::db::Db;
-use super::types::{Columns, when};
+use super::types::{Columns, readable, strange, when};
 use crate::clock::micros;
 use crate::store::{
     About, Admission, Answer, ApiKey, Audit, AuditFilter, NewApiKey, NewAudit, Repeatable, Scope,
@@ -53,7 +53,7 @@ pub(super) async fn api_keys(db: &Db, namespace: Option<&str>, id: Option<&str>)
     }
     let sql = include_str!("api_keys.sql");
     let rows = db.all(|| sqlx::query(sql).bind(namespace).bind(id)).await?;
-    rows.iter().map(read_api_key).collect()
+    readable(&rows, read_api_key)
 }
 
 pub(super) async fn revoke_api_key(db: &Db, namespace: Option<&str>, id: &str) -> Result<Option<ApiKey>> {
@@ -70,10 +70,10 @@ fn read_api_key(row: &PgRow) -> Result<ApiKey> {
     let hash: Vec<u8> = row.value("hash")?;
     Ok(ApiKey {
         id: row.value("id")?,
-        hash: hash.try_into().unwrap_or_else(|_| panic!("a hash is 32 bytes: it was changed by hand")),
+        hash: hash.try_into().map_err(|hash: Vec<u8>| strange("hash", hash.len()))?,
         label: row.value("label")?,
         namespace: row.value("namespace")?,
-        scope: Scope::parse(scope).unwrap_or_else(|| panic!("{scope:?} is no scope")),
+        scope: Scope::parse(scope).ok_or_else(|| strange("scope", scope))?,
         created_at: row.moment("created_at")?,
         expires_at: row.moment_or_none("expires_at")?,
         revoked_at: row.moment_or_none("revoked_at")?,

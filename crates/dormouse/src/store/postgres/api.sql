@@ -30,20 +30,75 @@ begin
 end
 $$;
 
--- Refuses a document over 1 MiB, or one that holds U+0000, which no worker could hand on.
+-- Refuses a document over 1 MiB or more than 64 deep, or one that no worker could hand on: with U+0000, with half of a
+-- surrogate pair, or with a number that no 64-bit float holds. As `Limits::check_document` does.
 create or replace function dormouse.check_document(p_what text, p_document json) returns void
 language plpgsql immutable as $$
+declare
+    -- Without escaped backslashes, every backslash is the start of an escape.
+    v_text text := replace(p_document::text, '\\', ' ');
+    v_number text;
+    v_is_huge boolean;
 begin
     if octet_length(p_document::text) > 1048576 then
         raise exception using errcode = 'program_limit_exceeded',
             message = format('the %s is %s bytes of JSON and the limit is 1048576',
                 p_what, octet_length(p_document::text)),
             hint = 'Store the bulk elsewhere and keep a reference.';
-    elsif p_document::text ~ '(^|[^\\])(\\\\)*\\u0000' then
+    elsif strpos(v_text, '\u0000') > 0 then
         raise exception using errcode = 'untranslatable_character',
             message = format('the %s holds U+0000, which cannot be stored', p_what),
             hint = 'Leave the character out, or encode what it stands for.';
+    elsif v_text ~* '\\ud[89a-f]' and regexp_replace(
+        v_text, '\\u[dD][89abAB][[:xdigit:]]{2}\\u[dD][c-fC-F][[:xdigit:]]{2}', '', 'g'
+    ) ~* '\\ud[89a-f]' then
+        raise exception using errcode = 'untranslatable_character',
+            message = format('the %s holds half of a surrogate pair, which is no character', p_what),
+            hint = 'Leave it out, or encode what it stands for.';
     end if;
+    -- Without its texts, brackets are brackets, and digits are numbers.
+    if dormouse.brackets(v_text) > 64 or v_text ~ '\d[eE]|\d{200}' then
+        v_text := regexp_replace(replace(v_text, '\"', ''), '"[^"]*"', '', 'g');
+        if dormouse.is_deeper(v_text, 64) then
+            raise exception using errcode = 'program_limit_exceeded',
+                message = format('the %s has more than 64 objects and arrays inside each other', p_what),
+                hint = 'Flatten it.';
+        elsif dormouse.holds_huge_number(v_text) then
+            raise exception using errcode = 'numeric_value_out_of_range',
+                message = format('the %s holds a number beyond what a 64-bit float holds', p_what),
+                hint = 'Send it as a text.';
+        end if;
+    end if;
+end
+$$;
+
+-- Whether a JSON text without its strings holds a number beyond what a 64-bit float holds.
+create or replace function dormouse.holds_huge_number(p_text text) returns boolean language sql immutable as $$
+    select exists (
+        select from regexp_matches(p_text, '(\d+(?:\.\d+)?)(?:[eE]\+?0*(\d+))?', 'g') m
+        where (length(m[1]) > 200 or length(m[2]) > 2)
+            and case when length(m[2]) > 4 or length(m[1]) > 4000 then true
+                else (m[1] || 'e' || coalesce(m[2], '0'))::numeric > 1.797693134862315807e308::numeric end
+    )
+$$;
+
+-- How many objects and arrays are opened in a text.
+create or replace function dormouse.brackets(p_text text) returns integer language sql immutable as $$
+    select length(p_text) - length(translate(p_text, '[{', ''))
+$$;
+
+-- Whether more objects and arrays are inside each other than this, in a JSON text without its strings. Each pass takes
+-- away those that hold no other.
+create or replace function dormouse.is_deeper(p_text text, p_depth integer) returns boolean
+language plpgsql immutable as $$
+declare
+    v_brackets text := translate(regexp_replace(p_text, '[^][{}]', '', 'g'), '{}', '[]');
+begin
+    for pass in 1..p_depth loop
+        exit when v_brackets = '';
+        v_brackets := replace(v_brackets, '[]', '');
+    end loop;
+    return v_brackets <> '';
 end
 $$;
 
@@ -77,6 +132,10 @@ begin
         dormouse.check_name('step', start.step), dormouse.check_name('queue', start.queue),
         dormouse.check_name('lane', start.lane), dormouse.check_name('namespace', start.namespace),
         dormouse.check_tags(start.tags), dormouse.check_document('state', start.state);
+    if start.version < 0 then
+        raise exception using errcode = 'invalid_parameter_value',
+            message = format('the version %s is refused', start.version), hint = 'It must be 0 or more.';
+    end if;
     select * into v_declared from dormouse.machines m
     where m.name = start.machine and (start.version is null or m.version = start.version)
     order by m.version desc limit 1;

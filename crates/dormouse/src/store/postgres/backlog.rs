@@ -3,22 +3,19 @@
 use sqlx::postgres::PgRow;
 
 use super::db::Db;
-use super::types::Columns;
+use super::types::{Columns, readable};
 use crate::store::{AWAITING_MAX, Awaited, Backlog, QueueDepth};
 use crate::{InstanceId, Result};
 
 pub(super) async fn backlog(db: &Db, namespace: Option<&str>) -> Result<Backlog> {
     let queues = db.all(|| sqlx::query(include_str!("backlog.sql")).bind(namespace)).await?;
-    Ok(Backlog {
-        queues: queues.iter().map(queue).collect::<Result<_>>()?,
-        awaiting: awaiting(db, namespace).await?,
-    })
+    Ok(Backlog { queues: readable(&queues, queue)?, awaiting: awaiting(db, namespace).await? })
 }
 
 pub(super) async fn awaiting(db: &Db, namespace: Option<&str>) -> Result<Vec<Awaited>> {
     let sql = include_str!("backlog_awaiting.sql");
     let rows = db.all(|| sqlx::query(sql).bind(namespace).bind(AWAITING_MAX as i64)).await?;
-    rows.iter().map(awaited).collect()
+    readable(&rows, awaited)
 }
 
 fn queue(row: &PgRow) -> Result<QueueDepth> {

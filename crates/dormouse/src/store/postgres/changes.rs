@@ -3,7 +3,7 @@
 use sqlx::postgres::PgRow;
 
 use super::db::Db;
-use super::types::Columns;
+use super::types::{Columns, readable, strange};
 use crate::store::{Change, Changes};
 use crate::{EventKind, InstanceId, Result};
 
@@ -29,7 +29,9 @@ pub(super) async fn changes(
         found.next = id;
         let Some(its_namespace) = row.value::<Option<String>>("namespace")? else { continue };
         if namespace.is_none_or(|namespace| namespace == its_namespace) {
-            found.changes.push(change(id, its_namespace, row)?);
+            found
+                .changes
+                .extend(readable(std::slice::from_ref(row), |row| change(id, its_namespace.clone(), row))?);
         }
     }
     found.more = rows.len() >= rows_max && found.next > after;
@@ -46,7 +48,7 @@ fn change(id: i64, namespace: String, row: &PgRow) -> Result<Change> {
         key: row.value("key")?,
         queue: row.value("queue")?,
         status: row.status("status")?,
-        kind: EventKind::parse(kind).unwrap_or_else(|| panic!("{kind:?} is no kind of event")),
+        kind: EventKind::parse(kind).ok_or_else(|| strange("kind", kind))?,
         seq: row.number("seq")?,
         step: row.value("step")?,
         at: row.moment("at")?,

@@ -6,7 +6,7 @@ use super::backlog::awaiting;
 use super::claim::signals;
 use super::db::{Db, Statement};
 use super::deliver::address;
-use super::types::{Columns, Moment};
+use super::types::{Columns, Moment, readable, strange};
 use crate::store::access::counted;
 use crate::store::{Count, Filter, Namespaces, Page, QueueView, Situation, Stats, WorkerView};
 use crate::{
@@ -25,10 +25,10 @@ pub(super) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
         return Ok(Page::default());
     }
     let rows = db.all(|| listing(filter)).await?;
-    let mut instances = rows.iter().map(instance).collect::<Result<Vec<_>>>()?;
-    let more = instances.len() > filter.limit;
-    instances.truncate(filter.limit);
-    let next = if more { instances.last().map(|last| last.id) } else { None };
+    let (shown, more) = (rows.len().min(filter.limit), rows.len() > filter.limit);
+    let instances = readable(&rows[..shown], instance)?;
+    let last = rows[..shown].last().filter(|_| more);
+    let next = last.map(|last| last.value("id").map(InstanceId)).transpose()?;
     Ok(Page { instances, next })
 }
 
@@ -83,14 +83,14 @@ pub(super) async fn history(
             sqlx::query(sql).bind(id.0).bind(after_seq as i64).bind(events_max.min(i64::MAX as usize) as i64)
         })
         .await?;
-    rows.iter().map(event).collect()
+    readable(&rows, event)
 }
 
 fn event(row: &PgRow) -> Result<Event> {
     let kind: &str = row.value("kind")?;
     Ok(Event {
         seq: row.number("seq")?,
-        kind: EventKind::parse(kind).unwrap_or_else(|| panic!("{kind:?} is no kind of event")),
+        kind: EventKind::parse(kind).ok_or_else(|| strange("kind", kind))?,
         version: row.number("version")?,
         step: row.value("step")?,
         data: row.json_or_none("data")?,
@@ -139,7 +139,7 @@ pub(super) async fn stats(db: &Db) -> Result<Stats> {
         Ok(QueueView { namespace: row.value("namespace")?, name: row.value("queue")?, paused: true })
     };
     Ok(Stats {
-        instances: instances.iter().map(count).collect::<Result<_>>()?,
+        instances: readable(&instances, count)?,
         awaiting: counted(awaiting(db, None).await?),
         paused_queues: paused.iter().map(queue).collect::<Result<_>>()?,
         workers: workers(db).await?,
@@ -159,7 +159,7 @@ fn count(row: &PgRow) -> Result<Count> {
 }
 
 async fn workers(db: &Db) -> Result<Vec<WorkerView>> {
-    db.all(|| sqlx::query(include_str!("workers.sql"))).await?.iter().map(worker).collect()
+    readable(&db.all(|| sqlx::query(include_str!("workers.sql"))).await?, worker)
 }
 
 fn worker(row: &PgRow) -> Result<WorkerView> {

@@ -22,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0013_tags.sql"),
     include_str!("migrations/0014_runs.sql"),
     include_str!("migrations/0015_crashes.sql"),
+    include_str!("migrations/0016_signs.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
 const FUNCTIONS: &[&str] = &[

@@ -8,7 +8,7 @@ use sqlx::{Decode, Encode, Row, Type};
 
 use crate::clock::micros;
 use crate::store::Effects;
-use crate::{InstanceId, Json, Result, Status, Wake, When};
+use crate::{Error, InstanceId, Json, Result, Status, Wake, When};
 
 /// 2000-01-01, from where the database counts, in microseconds since 1970.
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
@@ -100,17 +100,17 @@ impl Columns for PgRow {
             Ok(number) => number.into(),
             Err(_) => self.try_get::<i64, _>(name)?,
         };
-        Ok(T::try_from(number).unwrap_or_else(|_| panic!("{number} in {name:?}: it was changed by hand")))
+        T::try_from(number).map_err(|_| strange(name, number))
     }
 
     fn status(&self, name: &str) -> Result<Status> {
         let word: &str = self.value(name)?;
-        Ok(Status::parse(word).unwrap_or_else(|| panic!("{word:?} is no status: it was changed by hand")))
+        Status::parse(word).ok_or_else(|| strange(name, word))
     }
 
     fn wake(&self, name: &str) -> Result<Option<Wake>> {
         let word: Option<&str> = self.value(name)?;
-        Ok(word.map(|word| Wake::parse(word).unwrap_or_else(|| panic!("{word:?} is no wake reason"))))
+        word.map(|word| Wake::parse(word).ok_or_else(|| strange(name, word))).transpose()
     }
 
     fn effects(&self) -> Result<Effects> {
@@ -129,12 +129,32 @@ impl Columns for PgRow {
     }
 }
 
+/// A value that no verb of ours writes.
+pub(super) fn strange(column: &str, value: impl std::fmt::Debug) -> Error {
+    Error::StrangeValue(format!(
+        "{value:?} in column {column:?}: it was changed by hand, or by a newer version"
+    ))
+}
+
+/// The rows of a list that can be read. One that cannot is left out and named in the log, so that it hides no other.
+pub(super) fn readable<T>(rows: &[PgRow], read: impl Fn(&PgRow) -> Result<T>) -> Result<Vec<T>> {
+    let readable = |row: &PgRow| match read(row) {
+        Err(Error::StrangeValue(reason)) => {
+            let id: Option<i64> = row.try_get("id").ok();
+            tracing::error!(id, reason, "a stored row cannot be read, and is left out");
+            None
+        }
+        other => Some(other),
+    };
+    rows.iter().filter_map(readable).collect()
+}
+
 /// Our own JSON from the database, in its type.
 pub(super) fn parse<T: serde::de::DeserializeOwned>(what: &'static str, text: &str) -> Result<T> {
-    serde_json::from_str(text).map_err(|source| crate::Error::InvalidJson { what, source })
+    serde_json::from_str(text).map_err(|source| Error::InvalidJson { what, source })
 }
 
 /// A batch as the JSON text that a verb takes.
 pub(super) fn batch<T: serde::Serialize>(rows: &[T]) -> Result<String> {
-    serde_json::to_string(rows).map_err(|source| crate::Error::InvalidJson { what: "batch", source })
+    serde_json::to_string(rows).map_err(|source| Error::InvalidJson { what: "batch", source })
 }

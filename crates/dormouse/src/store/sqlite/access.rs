@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow, named_params, params};
 
+use super::fault::strange;
 use super::tx::{Tx, timestamp};
 use crate::Result;
 use crate::store::{Admission, Answer, ApiKey, Audit, AuditFilter, NewApiKey, NewAudit, Repeatable, Scope};
@@ -56,7 +57,7 @@ fn read_api_key(row: &SqlRow<'_>, now: Timestamp) -> rusqlite::Result<ApiKey> {
         hash: row.get("hash")?,
         label: row.get("label")?,
         namespace: row.get("namespace")?,
-        scope: Scope::parse(&scope).unwrap_or_else(|| panic!("{scope:?} is no scope")),
+        scope: Scope::parse(&scope).ok_or_else(|| strange("scope", &scope))?,
         created_at: timestamp(row.get("created_at")?),
         expires_at,
         revoked_at,

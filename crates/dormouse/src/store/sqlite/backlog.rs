@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension};
 
+use super::fault::readable;
 use super::row::names;
 use super::tx::timestamp;
 use crate::store::{AWAITING_MAX, Awaited, Backlog, QueueDepth};
@@ -46,7 +47,7 @@ fn mark_paused(conn: &Connection, namespace: Option<&str>, queues: &mut Vec<Queu
 
 fn mark_oldest(conn: &Connection, queues: &mut [QueueDepth]) -> Result<()> {
     let mut sql = conn.prepare_cached(include_str!("backlog_oldest.sql"))?;
-    let mut last = (String::new(), String::new(), 0_u32, String::new(), i64::MIN);
+    let mut last = (String::new(), String::new(), 0_i64, String::new(), i64::MIN);
     for _ in 0..HOPS_MAX {
         let line = sql
             .query_row((&last.0, &last.1, last.2, &last.3, last.4), |row| {
@@ -78,7 +79,8 @@ pub(super) fn awaiting(conn: &Connection, namespace: Option<&str>) -> Result<Vec
         if let Some(oldest) = oldest {
             let since = since.query_row([oldest], |row| row.get(0))?;
             let (oldest, since) = (InstanceId(oldest), timestamp(since));
-            awaiting.push(Awaited { names: names(Some(&set)), count, oldest, since });
+            let names = readable(Some(oldest.0), names(Some(&set)))?;
+            awaiting.extend(names.map(|names| Awaited { names, count, oldest, since }));
         }
         last = set;
     }

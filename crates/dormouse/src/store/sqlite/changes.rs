@@ -1,7 +1,8 @@
 //! What changes, for those who watch: the history of all instances in the order of its commits.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Row};
 
+use super::fault::{readable, strange};
 use super::row::status;
 use super::tx::timestamp;
 use crate::store::{Change, Changes};
@@ -28,21 +29,25 @@ pub(super) fn changes(
         if namespace.is_some_and(|namespace| namespace != its_namespace) {
             continue;
         }
-        let kind: String = row.get(7)?;
-        found.changes.push(Change {
-            id: found.next,
-            instance: InstanceId(row.get(1)?),
-            namespace: its_namespace,
-            machine: row.get(3)?,
-            key: row.get(4)?,
-            queue: row.get(5)?,
-            status: status(&row.get::<_, String>(6)?),
-            kind: EventKind::parse(&kind).unwrap_or_else(|| panic!("{kind:?} is no kind of event")),
-            seq: row.get(8)?,
-            step: row.get(9)?,
-            at: timestamp(row.get(10)?),
-        });
+        found.changes.extend(readable(Some(found.next), change(found.next, its_namespace, row))?);
     }
     found.more = found.next < end;
     Ok(found)
+}
+
+fn change(id: i64, namespace: String, row: &Row<'_>) -> rusqlite::Result<Change> {
+    let kind: String = row.get(7)?;
+    Ok(Change {
+        id,
+        instance: InstanceId(row.get(1)?),
+        namespace,
+        machine: row.get(3)?,
+        key: row.get(4)?,
+        queue: row.get(5)?,
+        status: status(&row.get::<_, String>(6)?)?,
+        kind: EventKind::parse(&kind).ok_or_else(|| strange("kind of event", &kind))?,
+        seq: row.get(8)?,
+        step: row.get(9)?,
+        at: timestamp(row.get(10)?),
+    })
 }

@@ -38,13 +38,13 @@ fn ended(tx: &mut Tx<'_>, before_us: i64, collect: &Collect) -> Result<usize> {
             machine: text(3)?,
             version: row.get(4)?,
             step: text(5)?,
-            status: status(text(6)?),
+            status: status(text(6)?)?,
         };
         tx.counts.add(place, -1);
     }
     drop(rows);
     for (id, namespace, tags) in &tagged {
-        for tag in names(Some(tags)) {
+        for tag in names(Some(tags))? {
             tx.sql(include_str!("tag_remove.sql"))?.execute((namespace, tag, id))?;
         }
     }

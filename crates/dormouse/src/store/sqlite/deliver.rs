@@ -63,7 +63,7 @@ pub(super) fn deliver_to<'a>(
         let woken = targets.entry(row.id).or_default();
         row.inbox += 1;
         tx.sql("update instances set inbox = ?2 where id = ?1")?.execute((row.id.0, row.inbox))?;
-        if row.status == Status::AwaitingSignal && row.awaited_names().contains(&signal.name) {
+        if row.status == Status::AwaitingSignal && row.awaited_names()?.contains(&signal.name) {
             woken.get_or_insert(Woken { place, id, signal });
         }
     }

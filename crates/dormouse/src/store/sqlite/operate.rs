@@ -186,7 +186,7 @@ pub(super) fn tag(
     let row = find(tx, namespace, target, None)?;
     let tags: Option<String> =
         tx.sql("select tags from instances where id = ?1")?.query_row([row.id.0], |row| row.get(0))?;
-    let had = names(tags.as_deref());
+    let had = names(tags.as_deref())?;
     let has = change.apply(had.clone())?;
     for gone in had.iter().filter(|tag| !has.contains(tag)) {
         tx.sql(include_str!("tag_remove.sql"))?.execute((namespace, gone, row.id.0))?;

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow, named_params};
 
 use super::backlog::awaiting;
+use super::fault::{readable, strange};
 use super::insert::tags_text;
 use super::row::{names, status, wake};
 use super::tx::{resolve, timestamp};
@@ -48,14 +49,17 @@ pub(super) fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
             sql.raw_bind_parameter(index, value)?;
         }
     }
-    let mut instances = Vec::new();
+    let (mut instances, mut last, mut count) = (Vec::new(), None, 0);
     let mut rows = sql.raw_query();
     while let Some(row) = rows.next()? {
-        instances.push(instance(row)?);
+        count += 1;
+        if count > filter.limit {
+            break;
+        }
+        last = row.get("id")?;
+        instances.extend(readable(last, instance(row))?);
     }
-    let more = instances.len() > filter.limit;
-    instances.truncate(filter.limit);
-    let next = if more { instances.last().map(|last: &Instance| last.id) } else { None };
+    let next = last.filter(|_| count > filter.limit).map(InstanceId);
     Ok(Page { instances, next })
 }
 
@@ -70,7 +74,7 @@ pub(super) fn history(
         let kind: String = row.get(1)?;
         Ok(Event {
             seq: row.get(0)?,
-            kind: EventKind::parse(&kind).unwrap_or_else(|| panic!("{kind:?} is no kind of event")),
+            kind: EventKind::parse(&kind).ok_or_else(|| strange("kind of event", &kind))?,
             version: row.get(2)?,
             step: row.get(3)?,
             data: row.get::<_, Option<Box<str>>>(4)?.map(Json::trusted),
@@ -79,7 +83,8 @@ pub(super) fn history(
             state: Json::trusted(row.get::<_, Box<str>>(9)?),
         })
     })?;
-    Ok(events.collect::<rusqlite::Result<_>>()?)
+    let readable = events.filter_map(|event| readable(Some(id.0), event).transpose());
+    Ok(readable.collect::<rusqlite::Result<_>>()?)
 }
 
 fn run(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Run>> {
@@ -140,7 +145,7 @@ pub(super) fn stats(conn: &Connection) -> Result<Stats> {
     let instances = conn
         .prepare_cached(include_str!("stats.sql"))?
         .query_map([], |row| {
-            let status = status(row.get_ref(4)?.as_str()?);
+            let status = status(row.get_ref(4)?.as_str()?)?;
             Ok(Count {
                 namespace: row.get(0)?,
                 machine: row.get(1)?,
@@ -150,6 +155,7 @@ pub(super) fn stats(conn: &Connection) -> Result<Stats> {
                 count: row.get(5)?,
             })
         })?
+        .filter_map(|count| readable(None, count).transpose())
         .collect::<rusqlite::Result<_>>()?;
     let paused_queues = conn
         .prepare_cached("select namespace, queue from paused_queues order by namespace, queue")?
@@ -207,7 +213,7 @@ fn instance(row: &SqlRow<'_>) -> rusqlite::Result<Instance> {
         machine: row.get("machine")?,
         version: row.get("version")?,
         key: row.get("key")?,
-        status: status(row.get_ref("status")?.as_str()?),
+        status: status(row.get_ref("status")?.as_str()?)?,
         step: row.get("step")?,
         state: Json::trusted(row.get::<_, Box<str>>("state")?),
         seq: row.get("seq")?,
@@ -220,16 +226,16 @@ fn instance(row: &SqlRow<'_>) -> rusqlite::Result<Instance> {
         cancel_requested: row.get("cancel_requested")?,
         cancel_reason: row.get("cancel_reason")?,
         cancelled_with: row.get::<_, Option<i64>>("cancelled_with")?.map(InstanceId),
-        awaits: names(row.get_ref("awaits")?.as_str_or_null()?),
+        awaits: names(row.get_ref("awaits")?.as_str_or_null()?)?,
         wake_at: us("wake_at")?,
-        wake: wake(row.get_ref("wake")?.as_str_or_null()?),
+        wake: wake(row.get_ref("wake")?.as_str_or_null()?)?,
         inbox: row.get("inbox")?,
         barrier: row.get("barrier")?,
         round: row.get("round")?,
         parent: row.get::<_, Option<i64>>("parent")?.map(InstanceId),
         parent_round: row.get("parent_round")?,
         parent_index: row.get("parent_index")?,
-        tags: names(row.get_ref("tags")?.as_str_or_null()?),
+        tags: names(row.get_ref("tags")?.as_str_or_null()?)?,
         worker: row.get::<_, Option<i64>>("worker")?.map(WorkerId),
         output: row.get::<_, Option<Box<str>>>("output")?.map(Json::trusted),
         last_error: row.get("last_error")?,

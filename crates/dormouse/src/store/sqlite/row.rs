@@ -8,6 +8,7 @@ use rusqlite::{OptionalExtension, Row as SqlRow, params};
 
 use super::barrier;
 use super::counts::Place;
+use super::fault::strange;
 use super::tx::{Tx, resolve, timestamp};
 use super::units;
 use crate::{At, EventKind, InstanceId, Json, Result, Run, Status, Target, Wake, WorkerId};
@@ -116,8 +117,8 @@ impl Row {
         (!data.is_empty()).then(|| serde_json::Value::from(data).to_string())
     }
 
-    pub(super) fn awaited_names(&self) -> Vec<String> {
-        names(self.awaits.as_deref())
+    pub(super) fn awaited_names(&self) -> Result<Vec<String>> {
+        Ok(names(self.awaits.as_deref())?)
     }
 
     /// Whether a scope of its own counts its key as taken in its status.
@@ -142,8 +143,9 @@ impl Row {
 }
 
 /// The names in a column that holds an array of them: `awaits` or `tags`.
-pub(super) fn names(array: Option<&str>) -> Vec<String> {
-    array.map(|text| serde_json::from_str(text).expect("it is an array of names")).unwrap_or_default()
+pub(super) fn names(array: Option<&str>) -> rusqlite::Result<Vec<String>> {
+    let names = array.map(|text| serde_json::from_str(text).map_err(|_| strange("list of names", text)));
+    Ok(names.transpose()?.unwrap_or_default())
 }
 
 impl Tx<'_> {
@@ -348,7 +350,7 @@ fn read(row: &SqlRow<'_>) -> rusqlite::Result<Row> {
     let mut read = Row {
         id: InstanceId(row.get(0)?),
         namespace: row.get(1)?,
-        status: status(row.get_ref(2)?.as_str()?),
+        status: status(row.get_ref(2)?.as_str()?)?,
         step: row.get(3)?,
         seq: row.get(4)?,
         attempt: row.get(5)?,
@@ -356,7 +358,7 @@ fn read(row: &SqlRow<'_>) -> rusqlite::Result<Row> {
         runnable_at: row.get(7)?,
         worker: row.get::<_, Option<i64>>(8)?.map(WorkerId),
         wake_at: row.get::<_, Option<i64>>(9)?.map(timestamp),
-        wake: wake(row.get_ref(10)?.as_str_or_null()?),
+        wake: wake(row.get_ref(10)?.as_str_or_null()?)?,
         awaits: row.get(11)?,
         inbox: row.get(12)?,
         barrier: row.get(13)?,
@@ -398,11 +400,11 @@ pub(super) fn told_run(run: Option<&Run>) -> (Option<i64>, Option<i64>, Option<&
 }
 
 /// The status of a stored word.
-pub(super) fn status(word: &str) -> Status {
-    Status::parse(word).unwrap_or_else(|| panic!("{word:?} is no status: the database was changed by hand"))
+pub(super) fn status(word: &str) -> rusqlite::Result<Status> {
+    Status::parse(word).ok_or_else(|| strange("status", word))
 }
 
 /// The wake reason of a stored word.
-pub(super) fn wake(word: Option<&str>) -> Option<Wake> {
-    word.map(|word| Wake::parse(word).unwrap_or_else(|| panic!("{word:?} is no wake reason")))
+pub(super) fn wake(word: Option<&str>) -> rusqlite::Result<Option<Wake>> {
+    word.map(|word| Wake::parse(word).ok_or_else(|| strange("wake reason", word))).transpose()
 }

@@ -4,7 +4,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::super::db::{Db, Statement};
-use super::super::types::{Columns, Moment};
+use super::super::types::{Columns, Moment, readable, strange};
 use crate::store::{InteractionCount, InteractionFilter, Which};
 use crate::{
     InstanceId, Interaction, InteractionId, InteractionStatus, Json, OnFailure, Result, Shape, UnitId,
@@ -25,7 +25,7 @@ pub(super) async fn items(
     let items_max = items_max.min(i64::MAX as usize) as i64;
     let sql = include_str!("../unit_items.sql");
     let rows = db.all(|| sqlx::query(sql).bind(unit.0).bind(i64::from(from_item)).bind(items_max)).await?;
-    rows.iter().map(interaction).collect()
+    readable(&rows, interaction)
 }
 
 pub(super) async fn interaction_in(db: &Db, namespace: &str, which: &Which) -> Result<Option<Interaction>> {
@@ -59,7 +59,7 @@ pub(super) async fn interactions(db: &Db, filter: &InteractionFilter) -> Result<
         return Ok(Vec::new());
     }
     let rows = db.all(|| bound(listing!(filter, "", ""), filter, filter.limit)).await?;
-    rows.iter().map(interaction).collect()
+    readable(&rows, interaction)
 }
 
 pub(super) async fn count_interactions(db: &Db, filter: &InteractionFilter) -> Result<Vec<InteractionCount>> {
@@ -112,7 +112,8 @@ fn asks_for_nul(filter: &InteractionFilter) -> bool {
 
 fn unit_view(row: &PgRow) -> Result<UnitView> {
     let count = |name| -> Result<Option<u32>> {
-        Ok(row.value::<Option<i32>>(name)?.map(|count| count.try_into().expect("a count")))
+        let count: Option<i32> = row.value(name)?;
+        count.map(|count| count.try_into().map_err(|_| strange(name, count))).transpose()
     };
     Ok(UnitView {
         id: UnitId(row.value("id")?),
@@ -172,5 +173,5 @@ fn document(row: &PgRow, name: &str) -> Result<Option<Json>> {
 
 fn word<T>(row: &PgRow, name: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T> {
     let word: &str = row.value(name)?;
-    Ok(parse(word).unwrap_or_else(|| panic!("{word:?} in {name:?}: it was changed by hand")))
+    parse(word).ok_or_else(|| strange(name, word))
 }

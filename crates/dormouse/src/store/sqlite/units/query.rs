@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
 
+use super::super::fault::{readable, strange};
 use super::super::tx::timestamp;
 use crate::store::{InteractionCount, InteractionFilter, Which};
 use crate::{
@@ -17,10 +18,10 @@ pub(super) fn unit(conn: &Connection, instance: InstanceId) -> Result<Option<Uni
             id: UnitId(row.get("id")?),
             instance: InstanceId(row.get("instance")?),
             round: row.get("round")?,
-            shape: Shape::parse(row.get_ref("shape")?.as_str()?).expect("a stored word"),
-            status: UnitStatus::parse(row.get_ref("status")?.as_str()?).expect("a stored word"),
+            shape: word(row, "shape", Shape::parse)?,
+            status: word(row, "status", UnitStatus::parse)?,
             transport: row.get("transport")?,
-            on_failure: OnFailure::parse(row.get_ref("on_failure")?.as_str()?).expect("a stored word"),
+            on_failure: word(row, "on_failure", OnFailure::parse)?,
             interactions: row.get("interactions")?,
             quorum: row.get("quorum")?,
             in_flight: row.get("in_flight")?,
@@ -147,7 +148,7 @@ fn list<T>(
     let mut listed = Vec::new();
     let mut rows = sql.raw_query();
     while let Some(row) = rows.next()? {
-        listed.push(read(row)?);
+        listed.extend(readable(None, read(row))?);
     }
     Ok(listed)
 }
@@ -187,7 +188,14 @@ pub(super) fn interaction_row(row: &Row<'_>) -> rusqlite::Result<Interaction> {
 fn status(row: &Row<'_>, column: impl rusqlite::RowIndex) -> rusqlite::Result<InteractionStatus> {
     let word = row.get_ref(column)?;
     let word = word.as_str()?;
-    Ok(InteractionStatus::parse(word).unwrap_or_else(|| panic!("{word:?} is no status of an interaction")))
+    InteractionStatus::parse(word).ok_or_else(|| strange("status of an interaction", word))
+}
+
+/// A stored word in its type.
+pub(super) fn word<T>(row: &Row<'_>, column: &str, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
+    let word = row.get_ref(column)?;
+    let word = word.as_str()?;
+    parse(word).ok_or_else(|| strange(column, word))
 }
 
 fn moment(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {

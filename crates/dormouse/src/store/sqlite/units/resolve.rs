@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::super::row::Row;
 use super::super::tx::{Tx, timestamp};
+use super::query::word;
 use crate::clock::later;
 use crate::store::outbox_queue;
 use crate::{
@@ -63,8 +64,8 @@ impl OpenUnit {
             Ok(Self {
                 id: UnitId(unit.get("id")?),
                 transport: unit.get("transport")?,
-                on_failure: OnFailure::parse(unit.get_ref("on_failure")?.as_str()?).expect("a stored word"),
-                shape: Shape::parse(unit.get_ref("shape")?.as_str()?).expect("a stored word"),
+                on_failure: word(unit, "on_failure", OnFailure::parse)?,
+                shape: word(unit, "shape", Shape::parse)?,
                 interactions: unit.get("interactions")?,
                 quorum: unit.get("quorum")?,
                 completed: unit.get("completed")?,
@@ -73,7 +74,7 @@ impl OpenUnit {
                 item_timeout_us: unit.get("item_timeout_us")?,
                 outputs_max: unit.get("outputs_max")?,
                 deadline: unit.get::<_, Option<i64>>("deadline")?.map(timestamp),
-                status: UnitStatus::parse(unit.get_ref("status")?.as_str()?).expect("a stored word"),
+                status: word(unit, "status", UnitStatus::parse)?,
             })
         };
         let unit = tx.sql(include_str!("../unit_load.sql"))?.query_row((row.id.0, row.round), read)?;
