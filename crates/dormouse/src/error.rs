@@ -27,6 +27,16 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// A number that nothing here can have.
+    #[error("the {what} {value} is out of range: the largest is {max}")]
+    OutOfRange {
+        /// What it counts.
+        what: &'static str,
+        /// The number.
+        value: u64,
+        /// The largest that there can be.
+        max: u64,
+    },
     /// A state, payload or output over the configured limit.
     #[error(
         "the {what} is {bytes} bytes of JSON and the limit is {limit_bytes}: store the bulk elsewhere and keep a reference, or raise the limit"

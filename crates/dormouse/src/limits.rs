@@ -105,6 +105,14 @@ pub(crate) fn check_version(version: u32) -> std::result::Result<(), String> {
     Ok(())
 }
 
+/// Refuses a `seq` that no instance can have.
+pub(crate) fn check_seq(seq: u64) -> Result<()> {
+    if i64::try_from(seq).is_err() {
+        return Err(Error::OutOfRange { what: "seq", value: seq, max: i64::MAX.cast_unsigned() });
+    }
+    Ok(())
+}
+
 /// Refuses a name that is empty, too long, or holds control characters.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<()> {
     let reason = if name.is_empty() {

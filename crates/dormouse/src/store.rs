@@ -14,6 +14,7 @@ mod operate;
 mod progress;
 mod query;
 mod rider;
+mod shown;
 mod units;
 
 use std::collections::BTreeSet;
@@ -35,6 +36,7 @@ pub(crate) use self::progress::PROGRESS_QUEUE;
 pub use self::progress::{NewProgress, Progress, Reports};
 pub use self::query::{Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
 pub use self::rider::Rider;
+pub use self::shown::shown;
 pub(crate) use self::units::outbox_queue;
 pub use self::units::{
     Assigned, Completed, Completion, InteractionCount, InteractionFilter, Outbox, Proof, Refusal,

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::Client;
-use crate::limits::{check_name, check_reason};
+use crate::limits::{check_name, check_reason, check_seq};
 use crate::machine::encode_at;
 use crate::store::{Brake, Cancel, CancelRequest, Collect, Collected, TagChange};
 use crate::{
@@ -95,6 +95,7 @@ impl Client {
         change: impl FnOnce(NewInstance) -> NewInstance,
     ) -> Result<InstanceId> {
         let target = target.into();
+        check_seq(seq)?;
         let origin = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
         let event = self.event(origin.id, seq).await?;
         let new = NewInstance {
@@ -174,6 +175,7 @@ impl<'a> IntoFuture for CancelCall<'a> {
         let Self { client, target, request } = self;
         Box::pin(async move {
             request.reason.as_deref().map_or(Ok(()), check_reason)?;
+            request.expected_seq.map_or(Ok(()), check_seq)?;
             Ok(client.applied(client.store.cancel(client.namespace.to_string(), target, request).await?))
         })
     }
@@ -205,6 +207,7 @@ impl<'a> IntoFuture for RetryCall<'a> {
         let Self { client, target, at, expected_seq } = self;
         Box::pin(async move {
             let at = at?;
+            expected_seq.map_or(Ok(()), check_seq)?;
             if let Some(at) = &at {
                 check_name("step name", &at.step)?;
                 client.limits.check_document("state", &at.state)?;
@@ -240,6 +243,7 @@ impl<'a> IntoFuture for PauseCall<'a> {
     fn into_future(self) -> Self::IntoFuture {
         let Self { client, target, brake, expected_seq } = self;
         Box::pin(async move {
+            expected_seq.map_or(Ok(()), check_seq)?;
             let namespace = client.namespace.to_string();
             Ok(client.applied(client.store.pause(namespace, target, brake, expected_seq).await?))
         })

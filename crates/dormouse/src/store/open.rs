@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Store;
+use super::{Store, shown};
 use crate::Result;
 
 /// Opens a store by its address.
@@ -10,7 +10,7 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Store>> {
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
         return open_postgres(url).await;
     }
-    let refuse = |reason| Err(crate::Error::InvalidUrl { url: without_password(url), reason });
+    let refuse = |reason| Err(crate::Error::InvalidUrl { url: shown(url), reason });
     match url.strip_prefix("sqlite:") {
         Some("") => refuse("a file is missing: write sqlite:path/to/file.db"),
         Some(":memory:") => {
@@ -26,14 +26,6 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Store>> {
         None => {
             refuse("only sqlite:path/to/file.db, sqlite::memory: and postgres://user@host/database are known")
         }
-    }
-}
-
-/// An address as it may be shown: who signs in, and with what, is between a scheme and an `@`.
-fn without_password(url: &str) -> String {
-    match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, place))) => format!("{scheme}://…@{place}"),
-        _ => url.to_owned(),
     }
 }
 

@@ -161,6 +161,8 @@ words! {
         Late => "late",
         /// Its instance was cancelled.
         Cancelled => "cancelled",
+        /// Somebody else than the holder of this resume token has answered it.
+        Answered => "answered",
         /// It is another namespace's.
         OtherNamespace => "other_namespace",
         /// Several open interactions have this correlation id.
@@ -193,6 +195,7 @@ impl Refusal {
             Self::Unknown => "there is no such interaction",
             Self::Late => "its time is over, or its unit was closed without it",
             Self::Cancelled => "its instance was cancelled",
+            Self::Answered => "somebody else has answered it",
             Self::OtherNamespace => "it belongs to another namespace",
             Self::Ambiguous => "several open interactions have this correlation id: name it by its id",
             Self::Claimed => "somebody else has claimed it: wait until that claim is over",

@@ -48,7 +48,8 @@ struct Resume {
 impl Webhook {
     /// Posts to this address, signed with this secret: `whsec_` and base64, as Standard Webhooks has it.
     pub fn new(url: &str, secret: &str) -> Result<Self> {
-        let refuse = |reason: String| Error::InvalidConfig(format!("the webhook {url:?}: {reason}"));
+        // An address may hold a password or a token, wherever in it: it is not repeated.
+        let refuse = |reason: String| Error::InvalidConfig(format!("the URL of a webhook: {reason}"));
         let parsed = address(url).map_err(refuse)?;
         let poster = Poster::new(Targets::Public, ANSWER_BYTES_MAX);
         Self { url: parsed, secrets: Vec::new(), resume: None, poster }.and_secret(secret)
@@ -250,6 +251,11 @@ mod tests {
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         for url in ["", "shop.example", "ftp://shop.example/", "/path"] {
             assert!(Webhook::new(url, secret).is_err(), "{url}");
+        }
+        for url in ["ftp://ann:hunter2@shop.example/", "https://ann:hunter2@/", "https://a b/?token=hunter2"]
+        {
+            let told = Webhook::new(url, secret).expect_err("no such address").to_string();
+            assert!(!told.contains("hunter2"), "{told}");
         }
         for secret in ["", "whsec_", "whsec_c2hvcnQ=", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_!"] {
             assert!(Webhook::new("https://shop.example/", secret).is_err(), "{secret}");

@@ -23,7 +23,9 @@ begin
         select distinct o.instance from unnest(v_batch) b
         left join lateral dormouse.by_correlation(b.namespace, b.correlation_id) found
             on b.correlation_id is not null
-        join dormouse.interactions o on o.id = any (array[coalesce(b.id, found.id)])
+        -- Another tenant's is left alone: nobody is to wait for it, or to make it wait.
+        join dormouse.interactions o
+            on o.id = any (array[coalesce(b.id, found.id)]) and o.namespace = b.namespace
     );
     v_locked := coalesce(dormouse.lock(v_locked, '{}', p_wait), v_locked);
     v_now := dormouse.now();
@@ -38,6 +40,10 @@ begin
             continue when v_found.ambiguous;
         end if;
         select * into n from dormouse.interactions o where o.id = c.id;
+        if n.namespace <> c.namespace then
+            results[c.ord] := case when n.opened_at is null and not n.answered then 'unknown' else 'other_namespace' end;
+            continue;
+        end if;
         if n.id is not null and n.instance <> all (v_locked) then
             v_locked := v_locked || dormouse.lock(array[n.instance], '{}', false);
             if n.instance <> all (v_locked) then
@@ -50,8 +56,10 @@ begin
         results[c.ord] := case
             -- One that has no place in flight was never asked.
             when n.id is null or (n.opened_at is null and not n.answered) then 'unknown'
-            when n.namespace <> c.namespace then 'other_namespace'
             when c.instance <> n.instance or c.unit <> n.unit or c.sends > n.sends then 'forged'
+            -- A resume token reads back its holder's own answer, and only while it is good.
+            when n.answered and dormouse.moment(c.expires_us, null, v_now) < v_now then 'expired'
+            when n.answered and c.expires_us is not null and n.answered_by is distinct from c.answered_by then 'answered'
             when n.answered then 'repeat'
             -- Its time is over, even if the clock has not looked at it yet.
             when n.status in ('pending', 'dispatched') and n.deadline <= v_now then 'late'
@@ -205,7 +213,7 @@ create or replace function dormouse.assign(
 declare
     v_now timestamptz;
 begin
-    perform from dormouse.interactions n where n.id = p_id for no key update;
+    perform from dormouse.interactions n where n.id = p_id and n.namespace = p_namespace for no key update;
     v_now := dormouse.now();
     update dormouse.interactions n
     set assignee = p_assignee, assigned_until = dormouse.moment(null, p_lease_us, v_now)

@@ -229,11 +229,43 @@ fn take_own(url: &str) -> Result<(String, Own)> {
                 })?;
                 own.patience = Duration::from_millis(ms);
             }
-            _ => rest.push(parameter),
+            Some((name, _)) if is_known(name) => rest.push(parameter),
+            _ => {
+                // The driver would log it with its value, which may be a secret.
+                let name = parameter.split('=').next().unwrap_or_default();
+                tracing::warn!(name, "a parameter of the database's address is not known, and is ignored");
+            }
         }
     }
     let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
     Ok((url, own))
+}
+
+/// Whether the driver knows a parameter of this name.
+fn is_known(name: &str) -> bool {
+    const KNOWN: [&str; 17] = [
+        "sslmode",
+        "ssl-mode",
+        "sslrootcert",
+        "ssl-root-cert",
+        "ssl-ca",
+        "sslcert",
+        "ssl-cert",
+        "sslkey",
+        "ssl-key",
+        "statement-cache-capacity",
+        "host",
+        "hostaddr",
+        "port",
+        "dbname",
+        "user",
+        "password",
+        "application_name",
+    ];
+    KNOWN.contains(&name)
+        || name == "options"
+        || name.starts_with("options[")
+        || name.starts_with("options%5B")
 }
 
 /// Whether a host is another machine.

@@ -122,7 +122,7 @@ begin
     from json_populate_recordset(null::dormouse.delivery, p_batch) d;
     loop
         v_found := array(
-            select coalesce(d.id, dormouse.find_key(d.namespace, d.key)) from unnest(v_batch) d order by d.ord
+            select dormouse.find(d.namespace, d.id, d.key) from unnest(v_batch) d order by d.ord
         );
         -- A key may have passed on while we waited for its holder's lock.
         exit when v_found = v_targets or (v_targets is not null and not exists (
@@ -212,7 +212,7 @@ begin
     select array_agg(d.call order by d.ord), array_agg(i.id order by d.ord) into v_calls, v_targets
     from json_to_recordset(p_batch) d (ord integer, call integer, namespace text, id bigint, key text)
     left join dormouse.instances i
-        on i.id = any (array[coalesce(d.id, dormouse.find_key(d.namespace, d.key))]);
+        on i.id = any (array[coalesce(d.id, dormouse.find_key(d.namespace, d.key))]) and i.namespace = d.namespace;
     v_locked := dormouse.lock(array(select distinct id from unnest(v_targets) id where id is not null), '{}', false);
     v_held := array(
         select call from unnest(v_calls, v_targets) d (call, target) where target <> all (v_locked)

@@ -60,8 +60,39 @@ fn connect(path: &Path) -> Result<Connection> {
     if let Some(missing) = directory.filter(|directory| !directory.is_dir()) {
         return Err(refuse(format!("there is no directory {}", missing.display())));
     }
+    create_private(path);
     Connection::open(path).map_err(|error| refuse(error.to_string()))
 }
+
+/// Makes a new file that only its owner can read, and leaves one that is there as it is. SQLite gives its log and its
+/// index the mode of the file. What cannot be made here is told by SQLite.
+///
+/// The file is made under another name and closed before it has its own: closing a file drops every lock that this
+/// process has on it, so one that SQLite may have open is never opened here.
+#[cfg(unix)]
+fn create_private(path: &Path) {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let (false, Some(name)) = (path.symlink_metadata().is_ok(), path.file_name()) else { return };
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let fresh =
+        path.with_file_name(format!(".{}.{}-{number}.new", name.to_string_lossy(), std::process::id()));
+    let make =
+        |path| std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop);
+    if make(&fresh).is_ok() {
+        let named = std::fs::hard_link(&fresh, path);
+        let _ = std::fs::remove_file(&fresh);
+        // Where another process was faster, its file is the database; where a file has one name only, it is made here.
+        if named.is_err_and(|error| error.kind() != std::io::ErrorKind::AlreadyExists) {
+            let _ = make(&path.to_owned());
+        }
+    }
+}
+
+#[cfg(not(unix))]
+fn create_private(_path: &Path) {}
 
 /// A database in memory.
 pub(super) fn memory() -> Result<(Connection, i64)> {

@@ -22,15 +22,23 @@ pub(super) fn complete(tx: &mut Tx<'_>, completion: &Completion) -> Result<Compl
     if completion.proof.is_some_and(|proof| !holds(proof, &interaction)) {
         return refused(Refusal::Forged);
     }
+    let has_expired = completion.proof.is_some_and(|proof| proof.expires_at < tx.now());
     if interaction.answered {
+        // A resume token reads back its holder's own answer, and only while it is good.
+        if has_expired {
+            return refused(Refusal::Expired);
+        }
+        if completion.proof.is_some() && interaction.answered_by.as_deref() != completion.answered_by() {
+            return refused(Refusal::Answered);
+        }
         let first = interaction.output.ok_or_else(|| interaction.error.unwrap_or_default());
         return Ok(Completed::Repeat(first));
     }
-    // After the repeat: whoever was heard in time may ask again what was admitted.
+    // After the repeat: whoever was heard in time may ask again what was admitted, as long as a token is good.
     if is_late(tx, &interaction) {
         return refused(Refusal::Late);
     }
-    if completion.proof.is_some_and(|proof| proof.expires_at < tx.now()) {
+    if has_expired {
         return refused(Refusal::Expired);
     }
     if !interaction.status.is_open() {
