@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use dormouse::prelude::*;
 use dormouse::{Client, Engine};
-use dormouse_server::Server;
+use dormouse_server::{Access, Server};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -52,7 +52,7 @@ async fn measure(count: usize) -> Result<(), BoxError> {
     let engine = Engine::open(&url).await?.job(Noop).queue("default", 256).start().await?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    let router = Server::new(engine.client()).router();
+    let router = Server::new(engine.client(), Access::open_on_loopback()).router();
     tokio::spawn(async move { axum::serve(listener, router).await });
 
     let client = engine.client();

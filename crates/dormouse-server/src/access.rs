@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, Method, header};
@@ -16,8 +17,9 @@ use crate::problem::{Cause, Problem};
 pub(crate) const NAMESPACE_HEADER: &str = "dormouse-namespace";
 /// What every API key starts with, so that people and scanners know one when they see it.
 const KEY_PREFIX: &str = "dmk_";
-/// How long a key is believed in without a look at the store: a revoked one is refused after that.
-const BELIEVED_FOR: Duration = Duration::from_secs(2);
+/// How long a key is believed in without a look at the store: a revoked one is refused after that. A server that is open
+/// until the first key looks for one as often.
+pub(crate) const BELIEVED_FOR: Duration = Duration::from_secs(2);
 const BELIEVED_MAX: usize = 4096;
 
 /// Who may use a [`Server`](crate::Server)'s routes.
@@ -26,7 +28,7 @@ pub struct Access(Way);
 
 #[derive(Clone, Debug)]
 enum Way {
-    Loopback { hosts: Vec<String> },
+    Loopback { hosts: Vec<String>, until_first_key: bool },
     Keys,
     Trusted { who: String },
 }
@@ -37,17 +39,25 @@ impl Access {
         Self(Way::Keys)
     }
 
-    /// Anyone, for everything. Only for a server that listens on the loopback interface: requests must name
-    /// `localhost` or a loopback address as their host, so that no page of another site gets here by a name of its
-    /// own (DNS rebinding).
+    /// Anyone, for everything but making API keys. Only for a server that listens on the loopback interface: requests
+    /// must name `localhost` or a loopback address as their host, so that no page of another site gets here by a name
+    /// of its own (DNS rebinding), and must not say that they came through a proxy.
+    ///
+    /// It stays open when API keys are made; see [`Access::open_until_first_key`].
     pub fn open_on_loopback() -> Self {
-        Self(Way::Loopback { hosts: Vec::new() })
+        Self(Way::Loopback { hosts: Vec::new(), until_first_key: false })
+    }
+
+    /// As [`Access::open_on_loopback`] until the first API key is made, by whichever process; then as
+    /// [`Access::keys`]. The server notices within two seconds, and does not open again while it runs.
+    pub fn open_until_first_key() -> Self {
+        Self(Way::Loopback { hosts: Vec::new(), until_first_key: true })
     }
 
     /// Lets requests name this host as well. Without effect where API keys decide.
     #[must_use]
     pub fn allow_host(mut self, host: impl AsRef<str>) -> Self {
-        if let Way::Loopback { hosts } = &mut self.0 {
+        if let Way::Loopback { hosts, .. } = &mut self.0 {
             hosts.push(host.as_ref().to_ascii_lowercase());
         }
         self
@@ -65,24 +75,41 @@ pub(crate) struct Caller {
     pub(crate) who: String,
     pub(crate) namespace: String,
     pub(crate) scope: Scope,
+    pub(crate) pass: Pass,
+}
+
+/// What let a caller in, to be looked at again while they stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// What needs no look: a public route, a resume token, this process itself.
+    Free,
+    /// The server was open to anyone.
+    Open,
+    /// An API key, by its public part and the hash of the other.
+    Key { id: String, hash: [u8; 32] },
 }
 
 impl Caller {
     /// Whoever asks for what is for everyone.
     pub(crate) fn nobody() -> Self {
-        Self { who: "nobody".to_owned(), namespace: DEFAULT_NAMESPACE.to_owned(), scope: Scope::Read }
+        Self::free("nobody".to_owned(), DEFAULT_NAMESPACE.to_owned())
     }
 
     /// Whoever has a resume token of this namespace.
     pub(crate) fn token_holder(namespace: String) -> Self {
-        Self { who: "resume token".to_owned(), namespace, scope: Scope::Read }
+        Self::free("resume token".to_owned(), namespace)
+    }
+
+    fn free(who: String, namespace: String) -> Self {
+        Self { who, namespace, scope: Scope::Read, pass: Pass::Free }
     }
 }
 
 impl From<ApiKey> for Caller {
     fn from(key: ApiKey) -> Self {
         let who = format!("{} ({KEY_PREFIX}{})", key.label, key.id);
-        Self { who, namespace: key.namespace, scope: key.scope }
+        let pass = Pass::Key { id: key.id, hash: key.hash };
+        Self { who, namespace: key.namespace, scope: key.scope, pass }
     }
 }
 
@@ -90,16 +117,81 @@ impl From<ApiKey> for Caller {
 pub(crate) struct Door {
     access: Access,
     believed: Mutex<HashMap<String, (Instant, ApiKey)>>,
+    /// Whether a server that was open has been closed by the first API key.
+    is_closed: AtomicBool,
+    /// When it was last looked for one.
+    looked: Mutex<Option<Instant>>,
 }
 
 impl Door {
     pub(crate) fn new(access: Access) -> Self {
-        Self { access, believed: Mutex::default() }
+        Self {
+            access,
+            believed: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+            looked: Mutex::default(),
+        }
     }
 
-    /// Refuses a request that comes from a page of another site. Probes need no more than this.
+    /// Closes the door if it is open until the first API key, and there is one now.
+    pub(crate) async fn look_for_keys(&self, store: &dyn Store) -> Result<(), Problem> {
+        let Way::Loopback { until_first_key: true, .. } = &self.access.0 else { return Ok(()) };
+        let is_known = || self.looked().is_some_and(|looked| looked.elapsed() < BELIEVED_FOR);
+        if self.is_closed.load(Ordering::Acquire) || is_known() {
+            return Ok(());
+        }
+        // One that was made while the store was asked may not be in its answer.
+        let asked = Instant::now();
+        let is_keyed = !store.api_keys(None).await?.is_empty();
+        if is_keyed && !self.is_closed.swap(true, Ordering::AcqRel) {
+            tracing::info!("there is an API key now: from here on, every request needs one");
+        }
+        *self.looked() = Some(asked);
+        Ok(())
+    }
+
+    /// Whether what let a caller in would let them in now.
+    pub(crate) async fn is_good(&self, pass: &Pass, store: &dyn Store) -> Result<bool, Problem> {
+        match pass {
+            Pass::Free => Ok(true),
+            Pass::Open => {
+                self.look_for_keys(store).await?;
+                Ok(!self.asks_for_keys())
+            }
+            Pass::Key { id, hash } => Ok(self.key_of(id, hash, store).await?.is_some()),
+        }
+    }
+
+    /// Resolves when a caller's API key was revoked or has expired, or the door that was open has been closed.
+    pub(crate) async fn shut(&self, pass: &Pass, store: &dyn Store) {
+        if *pass == Pass::Free {
+            return std::future::pending().await;
+        }
+        loop {
+            tokio::time::sleep(BELIEVED_FOR).await;
+            match self.is_good(pass, store).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                // A store that does not answer has revoked nothing, and has nothing to tell either.
+                Err(problem) => tracing::debug!(?problem, "could not look whether an API key still holds"),
+            }
+        }
+    }
+
+    /// Refuses a request that comes from a page of another site, or through a proxy, where nothing asks who is there.
+    /// Probes need no more than this.
     pub(crate) fn check_host(&self, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
-        let Way::Loopback { hosts } = &self.access.0 else { return Ok(()) };
+        let Way::Loopback { hosts, .. } = &self.access.0 else { return Ok(()) };
+        if self.asks_for_keys() {
+            return Ok(());
+        }
+        if let Some(header) = headers.keys().find(|name| is_of_a_proxy(name.as_str())) {
+            let told = format!(
+                "the request came through a proxy (it has the header `{header}`), and this server does not ask who is \
+                 behind it: make an API key with `keys create`"
+            );
+            return Err(Problem::new(Cause::Proxied, told));
+        }
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         if !is_local(host, hosts) {
             let told = format!("this server answers to localhost and loopback addresses, not to {host:?}");
@@ -109,18 +201,25 @@ impl Door {
         // Another port of this host is another site: who knows what is served there.
         let is_ours =
             |origin: &str| origin.split_once("://").is_some_and(|(_, from)| from.eq_ignore_ascii_case(host));
-        if !method.is_safe() && origin.is_some_and(|origin| !is_ours(origin)) {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let is_foreign = text("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none");
+        if !method.is_safe() && (is_foreign || origin.is_some_and(|origin| !is_ours(origin))) {
             let told = "a page of another site may not change anything here";
+            return Err(Problem::new(Cause::UntrustedOrigin, told));
+        }
+        // A link from elsewhere may lead here; what another page loads for itself may not.
+        if is_foreign && text("sec-fetch-mode") != Some("navigate") {
+            let told = "a page of another site may lead here, but not load anything from here";
             return Err(Problem::new(Cause::UntrustedOrigin, told));
         }
         Ok(())
     }
 
     pub(crate) async fn caller(&self, headers: &HeaderMap, store: &dyn Store) -> Result<Caller, Problem> {
-        let who = match &self.access.0 {
-            Way::Keys => return self.key_holder(headers, store).await,
-            Way::Loopback { .. } => "anyone on this host",
-            Way::Trusted { who } => who,
+        let (who, pass) = match &self.access.0 {
+            _ if self.asks_for_keys() => return self.key_holder(headers, store).await,
+            Way::Keys | Way::Loopback { .. } => ("anyone on this host", Pass::Open),
+            Way::Trusted { who } => (who.as_str(), Pass::Free),
         };
         let namespace = match headers.get(NAMESPACE_HEADER) {
             None => DEFAULT_NAMESPACE,
@@ -128,7 +227,7 @@ impl Door {
                 Problem::invalid(format!("the header {NAMESPACE_HEADER} holds more than visible ASCII"))
             })?,
         };
-        Ok(Caller { who: who.to_owned(), namespace: namespace.to_owned(), scope: Scope::Admin })
+        Ok(Caller { who: who.to_owned(), namespace: namespace.to_owned(), scope: Scope::Admin, pass })
     }
 
     async fn key_holder(&self, headers: &HeaderMap, store: &dyn Store) -> Result<Caller, Problem> {
@@ -147,7 +246,7 @@ impl Door {
 
     /// Whether callers have to show an API key, or a session that was opened with one.
     pub(crate) fn asks_for_keys(&self) -> bool {
-        matches!(self.access.0, Way::Keys)
+        matches!(self.access.0, Way::Keys) || self.is_closed.load(Ordering::Acquire)
     }
 
     /// The API key that this is, if it opens anything now.
@@ -188,9 +287,18 @@ impl Door {
         Ok(found)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Instant, ApiKey)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Instant, ApiKey)>> {
         self.believed.lock().expect("no code panics while it holds this lock")
     }
+
+    fn looked(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.looked.lock().expect("no code panics while it holds this lock")
+    }
+}
+
+/// Whether a proxy adds a header of this name to what it passes on.
+fn is_of_a_proxy(name: &str) -> bool {
+    matches!(name, "forwarded" | "via" | "x-real-ip") || name.starts_with("x-forwarded-")
 }
 
 /// Whether a `Host` (or the rest of an `Origin`) names this machine, or a name that was allowed.

@@ -139,7 +139,7 @@ pub(crate) fn table() -> Vec<Route> {
         Route::post(
             "/v1/api-keys",
             "api_key.create",
-            "Make an API key; its secret is shown once",
+            "Make an API key; its secret is shown once. Refused where anyone may come in",
             admin::create_key,
         )
         .admin()

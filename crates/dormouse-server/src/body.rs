@@ -1,39 +1,66 @@
 //! Bodies on their way in: bounded in size and depth, JSON and nothing else, with no field that nobody knows.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use futures_util::TryStreamExt as _;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use tokio::time::{Instant, timeout_at};
 
 use crate::problem::{Cause, Problem};
 
 /// How much deeper than a document in it a body may be: the documents of a batch are some levels down.
 const AROUND_DOCUMENTS_MAX: usize = 8;
 
-/// What is read and thrown away of a body that is too large, so that its sender gets to hear why.
-const DISCARDED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// What is read and thrown away of a body that is too large, so that its sender gets to hear why: so many times the
+/// limit.
+const DISCARDED: usize = 4;
 
-/// Reads a body of JSON up to a limit.
-pub(crate) async fn read(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Vec<u8>, Problem> {
-    let kept = gather(body, bytes_max).await?;
+/// A body that comes at this rate or faster is read to its end.
+const BYTES_PER_SECOND: usize = 16 * 1024;
+
+/// How much of a body is read, and how long it is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) bytes_max: usize,
+    /// A second more is given for each [`BYTES_PER_SECOND`] that have come.
+    pub(crate) within: Duration,
+}
+
+/// Reads a body of JSON within bounds.
+pub(crate) async fn read(headers: &HeaderMap, body: Body, bounds: Bounds) -> Result<Vec<u8>, Problem> {
+    let kept = gather(body, bounds).await?;
     if !kept.is_empty() {
         check_type(headers)?;
     }
     Ok(kept)
 }
 
-/// Reads a body of whatever type up to a limit.
-pub(crate) async fn gather(body: Body, bytes_max: usize) -> Result<Vec<u8>, Problem> {
+/// Reads a body of whatever type within bounds.
+pub(crate) async fn gather(body: Body, bounds: Bounds) -> Result<Vec<u8>, Problem> {
+    let Bounds { bytes_max, within } = bounds;
     let mut stream = body.into_data_stream();
     let (mut kept, mut total) = (Vec::new(), 0);
+    let started = Instant::now();
     let broke_off = |_| Problem::invalid("the body broke off");
-    while let Some(bytes) = stream.try_next().await.map_err(broke_off)? {
+    let too_slow = |_| {
+        let told = format!(
+            "the body has not come within {} s, and a second for each {BYTES_PER_SECOND} bytes of it",
+            within.as_secs()
+        );
+        Problem::new(Cause::TooSlow, told)
+    };
+    loop {
+        let fair = Duration::from_secs((total / BYTES_PER_SECOND) as u64);
+        let next = timeout_at(started + within + fair, stream.try_next()).await.map_err(too_slow)?;
+        let Some(bytes) = next.map_err(broke_off)? else { break };
         total += bytes.len();
         if total <= bytes_max {
             kept.extend_from_slice(&bytes);
-        } else if total > bytes_max + DISCARDED_BYTES_MAX {
+        } else if total > bytes_max.saturating_mul(1 + DISCARDED) {
             break;
         }
     }

@@ -20,13 +20,14 @@ mod signal;
 mod tls;
 mod watch;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use dormouse::store::Store;
+use dormouse::store::{Store, shown};
 use dormouse::{Client, Engine, EngineBuilder};
 
 use self::conn::Conn;
@@ -49,19 +50,26 @@ struct Cli {
 }
 
 /// Options of every command.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct Globals {
     /// The database: a path, sqlite:path/to/file.db, or postgres://user@host/database [default: dormouse.db]
-    #[arg(long, global = true, value_name = "URL", env = "DORMOUSE_DB", conflicts_with = "server")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "DORMOUSE_DB",
+        hide_env_values = true,
+        conflicts_with = "server"
+    )]
     pub db: Option<String>,
     /// Ask a server instead of opening a database, such as http://127.0.0.1:7878; https works too
-    #[arg(long, global = true, value_name = "URL", env = "DORMOUSE_SERVER")]
+    #[arg(long, global = true, value_name = "URL", env = "DORMOUSE_SERVER", hide_env_values = true)]
     pub server: Option<String>,
     /// Trust the certificates in this file too, in PEM, where the server is an https one
-    #[arg(long, global = true, value_name = "FILE", env = "DORMOUSE_CA_FILE")]
+    #[arg(long, global = true, value_name = "FILE", env = "DORMOUSE_CA_FILE", hide_env_values = true)]
     pub ca_file: Option<PathBuf>,
     /// Work in this namespace; with an API key, it is the key's
-    #[arg(long, global = true, value_name = "NAME", env = "DORMOUSE_NAMESPACE")]
+    #[arg(long, global = true, value_name = "NAME", env = "DORMOUSE_NAMESPACE", hide_env_values = true)]
     pub namespace: Option<String>,
     /// Print JSON for programs instead of tables for people
     #[arg(long, global = true)]
@@ -265,13 +273,10 @@ impl Globals {
         }
     }
 
-    /// The database for people to read: an address without its password.
+    /// The database for people to read: an address without its secrets.
     pub fn shown(&self) -> String {
         let url = self.url();
-        match (url.split_once("://"), url.rsplit_once('@')) {
-            (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
-            _ => url.strip_prefix("sqlite:").map_or_else(|| url.clone(), str::to_owned),
-        }
+        url.strip_prefix("sqlite:").map_or_else(|| shown(&url), str::to_owned)
     }
 
     /// The address of the database, if it is on a PostgreSQL server.
@@ -299,6 +304,12 @@ impl Globals {
             let server = conn::Server::parse(url, self.ca_file.as_deref())?;
             // Not an option: what is on a command line, others can see.
             let api_key = std::env::var("DORMOUSE_API_KEY").ok().filter(|key| !key.is_empty());
+            if api_key.is_some() && server.is_overheard() {
+                eprintln!(
+                    "warning: the API key is sent to {} by plain HTTP, and whoever is on the way can read it: use https",
+                    server.authority()
+                );
+            }
             return Ok(Conn::There { server, api_key, namespace: self.namespace.clone() });
         }
         if let Some(path) = self.db_path().filter(|path| !path.exists()) {
@@ -307,8 +318,22 @@ impl Globals {
             return Err(Failure::unreachable(told));
         }
         let client = machines(Engine::on(self.open().await?)).client();
-        let router = Server::new(client).access(Access::trusted(user())).router();
+        let router = Server::new(client, Access::trusted(user())).router();
         Ok(Conn::Here { router, namespace: self.namespace.clone() })
+    }
+}
+
+/// The addresses are shown without their secrets.
+impl fmt::Debug for Globals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { db, server, ca_file, namespace, json, log } = self;
+        let mut told = f.debug_struct("Globals");
+        told.field("db", &db.as_deref().map(shown)).field("server", &server.as_deref().map(shown));
+        told.field("ca_file", ca_file)
+            .field("namespace", namespace)
+            .field("json", json)
+            .field("log", log)
+            .finish()
     }
 }
 

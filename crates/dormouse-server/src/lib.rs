@@ -16,6 +16,7 @@ mod openapi;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod problem;
+mod refusals;
 mod repeat;
 mod route;
 mod server;

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::ConnectInfo;
 use dormouse::{BoxError, Client};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::Service as _;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -65,8 +68,8 @@ async fn accept(listener: &TcpListener, router: &Router, connections: &GracefulS
     http.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN);
     loop {
         let place = places.clone().acquire_owned().await.expect("places are never closed");
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // A caller that hung up at once, or no room for another open file: both pass.
                 tracing::debug!(%error, "a connection could not be taken");
@@ -74,7 +77,11 @@ async fn accept(listener: &TcpListener, router: &Router, connections: &GracefulS
                 continue;
             }
         };
-        let service = TowerToHyperService::new(router.clone());
+        let router = router.clone();
+        let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(ConnectInfo(from));
+            TowerToHyperService::new(router.clone()).call(request)
+        });
         let connection = connections.watch(http.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -90,13 +97,13 @@ async fn accept(listener: &TcpListener, router: &Router, connections: &GracefulS
 pub enum Auth {
     /// Whoever has an API key.
     Keys,
-    /// Anyone; only on the loopback interface.
+    /// Anyone, also when there are API keys; only on the loopback interface.
     Open,
 }
 
 /// Decides who may come in at this address, and refuses what would let anyone in from elsewhere.
 ///
-/// Unless said, API keys are asked for as soon as one was ever made.
+/// Unless said, API keys are asked for as soon as one was ever made, also while the server runs.
 pub async fn access_at(
     client: &Client,
     bind: SocketAddr,
@@ -104,9 +111,8 @@ pub async fn access_at(
     hosts: &[String],
 ) -> Result<Access, BoxError> {
     let keys = client.store().api_keys(None).await?;
-    let auth = auth.unwrap_or(if keys.is_empty() { Auth::Open } else { Auth::Keys });
     let is_loopback = bind.ip().is_loopback();
-    match auth {
+    match auth.unwrap_or(if keys.is_empty() { Auth::Open } else { Auth::Keys }) {
         Auth::Open if !is_loopback => Err(format!(
             "{bind} can be reached from other machines, and nothing would ask who is there: make an API key \
              (`keys create --label me --scope admin`) and serve with `--auth keys`, or bind to 127.0.0.1"
@@ -117,6 +123,9 @@ pub async fn access_at(
                 .into(),
         ),
         Auth::Keys => Ok(Access::keys()),
-        Auth::Open => Ok(hosts.iter().fold(Access::open_on_loopback(), Access::allow_host)),
+        Auth::Open => {
+            let open = if auth.is_some() { Access::open_on_loopback() } else { Access::open_until_first_key() };
+            Ok(hosts.iter().fold(open, Access::allow_host))
+        }
     }
 }

@@ -59,6 +59,8 @@ causes! {
     TokenRefused => "token-refused", FORBIDDEN;
     /// The request comes from a page of another site.
     UntrustedOrigin => "untrusted-origin", FORBIDDEN;
+    /// The request came through a proxy, and nothing asks who is behind it.
+    Proxied => "proxied", FORBIDDEN;
     /// The request names a host that this server is not known by.
     UntrustedHost => "untrusted-host", MISDIRECTED_REQUEST;
     /// There is no such thing.
@@ -85,6 +87,8 @@ causes! {
     CompletionRefused => "completion-refused", CONFLICT;
     /// A request with this Idempotency-Key is being done.
     UnderWay => "under-way", CONFLICT;
+    /// The body came too slowly.
+    TooSlow => "too-slow", REQUEST_TIMEOUT;
     /// The request or a document in it is too large.
     TooLarge => "too-large", PAYLOAD_TOO_LARGE;
     /// The body is not JSON, or is encoded.
@@ -101,6 +105,8 @@ causes! {
     OutputRefused => "output-refused", UNPROCESSABLE_ENTITY;
     /// A document holds what no step could read: half of a surrogate pair, or a number that no 64-bit float holds.
     UnreadableDocument => "unreadable-document", UNPROCESSABLE_ENTITY;
+    /// A number is larger than anything that is counted here.
+    OutOfRange => "out-of-range", UNPROCESSABLE_ENTITY;
     /// A document or a text holds the character U+0000, which this database cannot store.
     HoldsNul => "holds-nul", UNPROCESSABLE_ENTITY;
     /// Something failed here.
@@ -186,6 +192,7 @@ impl From<Error> for Problem {
                 &told,
             ),
             Error::HoldsNul { .. } => problem(Cause::HoldsNul),
+            Error::OutOfRange { .. } => problem(Cause::OutOfRange),
             Error::InvalidJson { .. } | Error::Decode { .. } => problem(Cause::InvalidRequest),
             Error::InvalidState(_) | Error::InvalidOutcome(_) => problem(Cause::InvalidState),
             Error::KeyTaken { holder, .. } => problem(Cause::KeyTaken).with("holder", holder.0),

@@ -79,24 +79,39 @@ pub(crate) struct Nothing {}
 pub(crate) struct Answer<T> {
     status: StatusCode,
     location: Option<String>,
+    is_unchanged: bool,
     body: T,
 }
 
+/// Says of an answer that the request changed nothing, as it had been done before.
+#[derive(Clone)]
+pub(crate) struct Unchanged;
+
 impl<T> Answer<T> {
+    fn new(status: StatusCode, body: T) -> Self {
+        Self { status, location: None, is_unchanged: false, body }
+    }
+
     pub(crate) fn ok(body: T) -> Result<Self, Problem> {
-        Ok(Self { status: StatusCode::OK, location: None, body })
+        Ok(Self::new(StatusCode::OK, body))
     }
 
     pub(crate) fn created(location: String, body: T) -> Result<Self, Problem> {
-        Ok(Self { status: StatusCode::CREATED, location: Some(location), body })
+        Ok(Self { location: Some(location), ..Self::new(StatusCode::CREATED, body) })
     }
 
     pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> Answer<U> {
-        Answer { status: self.status, location: self.location, body: change(self.body) }
+        let Self { status, location, is_unchanged, body } = self;
+        Answer { status, location, is_unchanged, body: change(body) }
     }
 
     pub(crate) fn accepted(body: T) -> Result<Self, Problem> {
-        Ok(Self { status: StatusCode::ACCEPTED, location: None, body })
+        Ok(Self::new(StatusCode::ACCEPTED, body))
+    }
+
+    /// Nothing was changed.
+    pub(crate) fn unchanged(body: T) -> Result<Self, Problem> {
+        Ok(Self { is_unchanged: true, ..Self::new(StatusCode::OK, body) })
     }
 }
 
@@ -122,6 +137,9 @@ impl<T: Serialize + JsonSchema> Reply for Answer<T> {
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = self.status;
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(Self::MEDIA));
+        if self.is_unchanged {
+            response.extensions_mut().insert(Unchanged);
+        }
         if let Some(location) = self.location.and_then(|location| location.try_into().ok()) {
             response.headers_mut().insert(header::LOCATION, location);
         }
@@ -268,6 +286,11 @@ impl Route {
     /// Its answer is not kept, because it holds a secret.
     pub(crate) fn secret(self) -> Self {
         Self { is_repeatable: false, ..self }
+    }
+
+    /// What the audit log calls it when it is refused.
+    pub(crate) fn name(&self) -> &'static str {
+        self.audit.unwrap_or(self.path)
     }
 
     pub(crate) async fn run(&self, request: Undecoded) -> Result<Response<Body>, Problem> {

@@ -1,5 +1,6 @@
 //! The server as a library: a router to mount anywhere.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,22 +8,25 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::RawPathParamsRejection;
-use axum::extract::{OriginalUri, RawPathParams, Request};
-use axum::http::{HeaderMap, HeaderValue, Method, Response, header};
+use axum::extract::{ConnectInfo, OriginalUri, RawPathParams, Request};
+use axum::http::{Extensions, HeaderMap, HeaderValue, Method, Response, header};
 use axum::routing::{MethodFilter, on};
 use dormouse::store::NewAudit;
 use dormouse::{Client, Tokens};
+use futures_util::StreamExt as _;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::compression::CompressionLayer;
 use tracing::Instrument as _;
 
-use crate::access::{Access, Caller, Door};
+use crate::access::{Access, Caller, Door, Pass};
+use crate::body::Bounds;
 use crate::feed::Feed;
 use crate::metrics::Exporter;
 use crate::problem::{Cause, Problem};
-use crate::repeat;
-use crate::route::{Needs, Parts, Route, TOKEN, Undecoded};
+use crate::refusals::Refusals;
+use crate::repeat::{self, Repeat};
+use crate::route::{Needs, Parts, Route, TOKEN, Unchanged, Undecoded};
 use crate::web::{self, Web};
 use crate::{api, body, traced};
 
@@ -33,7 +37,7 @@ use crate::{api, body, traced};
 /// use dormouse_server::{Access, Server};
 ///
 /// let client = dormouse::Client::open("sqlite:shop.db").await?;
-/// let dormouse = Server::new(client).access(Access::keys()).router();
+/// let dormouse = Server::new(client, Access::keys()).router();
 /// let app: axum::Router = axum::Router::new().nest("/dormouse", dormouse);
 /// # Ok(())
 /// # }
@@ -42,7 +46,7 @@ use crate::{api, body, traced};
 pub struct Server {
     client: Client,
     access: Access,
-    body_bytes_max: usize,
+    bounds: Bounds,
     audit_for: Duration,
     stopping: CancellationToken,
     exporter: Option<Exporter>,
@@ -58,13 +62,12 @@ const TIDY_EVERY: u64 = 256;
 const TIDY_ROWS_MAX: usize = 1024;
 
 impl Server {
-    /// A server for whatever the client works on. It is open to anyone, under the names of the loopback interface:
-    /// see [`Server::access`].
-    pub fn new(client: Client) -> Self {
+    /// A server for whatever the client works on, and for whom `access` lets in.
+    pub fn new(client: Client, access: Access) -> Self {
         Self {
             client,
-            access: Access::open_on_loopback(),
-            body_bytes_max: 4 * 1024 * 1024,
+            access,
+            bounds: Bounds { bytes_max: 4 * 1024 * 1024, within: Duration::from_secs(30) },
             audit_for: Duration::from_secs(90 * 24 * 3600),
             stopping: CancellationToken::new(),
             exporter: None,
@@ -74,14 +77,14 @@ impl Server {
         }
     }
 
-    /// Who may use it.
-    pub fn access(self, access: Access) -> Self {
-        Self { access, ..self }
+    /// The largest body that is read (4 MiB unless set).
+    pub fn body_bytes_max(self, bytes_max: usize) -> Self {
+        Self { bounds: Bounds { bytes_max, ..self.bounds }, ..self }
     }
 
-    /// The largest body that is read (4 MiB unless set).
-    pub fn body_bytes_max(self, body_bytes_max: usize) -> Self {
-        Self { body_bytes_max, ..self }
+    /// How long a body may take to arrive (30 s unless set), and a second more for each 16 KiB of it that has.
+    pub fn body_within(self, within: Duration) -> Self {
+        Self { bounds: Bounds { within, ..self.bounds }, ..self }
     }
 
     /// How long entries of the audit log are kept (90 days unless set).
@@ -123,7 +126,9 @@ impl Server {
             feed: Arc::new(Feed::new(self.client.store().clone())),
             client: self.client,
             door: Door::new(self.access),
-            body_bytes_max: self.body_bytes_max,
+            bounds: self.bounds,
+            refusals: Refusals::of_known(),
+            strangers: Refusals::of_strangers(),
             audit_for: self.audit_for,
             stopping: self.stopping,
             exporter: self.exporter,
@@ -179,9 +184,11 @@ pub(crate) struct App {
     pub(crate) exporter: Option<Exporter>,
     pub(crate) waiting: Semaphore,
     pub(crate) door: Door,
-    pub(crate) body_bytes_max: usize,
+    pub(crate) bounds: Bounds,
     pub(crate) tokens: Option<Tokens>,
     pub(crate) web: Web,
+    refusals: Refusals,
+    strangers: Refusals,
     audit_for: Duration,
     changes: AtomicU64,
     routes: Vec<Arc<Route>>,
@@ -221,41 +228,104 @@ impl App {
     ) -> Result<Response<Body>, Problem> {
         let route = &*route;
         let (head, body) = request.into_parts();
-        self.door.check_host(&head.method, &head.headers)?;
-        let (caller, target) = self.admit(route, &parts, &head.headers).await?;
-        let client = self.client.in_namespace(&caller.namespace)?;
-        let body = if route.method == Method::GET {
-            Vec::new()
-        } else {
-            body::read(&head.headers, body, self.body_bytes_max).await?
+        let (caller, target) = match self.admit(route, &parts, &head).await {
+            Ok(admitted) => admitted,
+            Err((caller, problem)) => {
+                match caller {
+                    Some(caller) => self.refused(&caller, route.name(), target_of(&parts), &problem).await,
+                    None => self.refused_stranger(&head.extensions, "request", &problem).await,
+                }
+                return Err(problem);
+            }
         };
+        let (body, repeat) = match self.read(route, &head, body, &caller).await {
+            Ok(read) => read,
+            Err(problem) => {
+                self.refused(&caller, route.name(), target, &problem).await;
+                return Err(problem);
+            }
+        };
+        let client = self.client.in_namespace(&caller.namespace)?;
         let query = head.uri.query().unwrap_or_default().to_owned();
-        let repeat = repeat::Repeat::of(route, &head, &caller, &body)?;
         let request = Undecoded { app: self.clone(), caller: caller.clone(), client, parts, query, body };
         let store = &**self.client.store();
+        let done = self.run(route, request, &caller, target);
         match repeat {
-            None => self.run(route, request, &caller, target).await,
-            Some(repeat) => repeat.once(store, self.run(route, request, &caller, target)).await,
+            Some(repeat) => repeat.once(store, done).await,
+            None if route.method == Method::GET => self.while_let_in(caller.pass.clone(), done).await,
+            None => done.await,
         }
     }
 
-    /// Who the caller is, if they may do this, and what it is done to.
+    /// Who the caller is, if they may do this, and what it is done to; a refusal names the caller if they are known.
     async fn admit(
         &self,
         route: &Route,
         parts: &Parts,
-        headers: &HeaderMap,
-    ) -> Result<(Caller, Option<String>), Problem> {
-        let target = parts.path.first().map(|(_, value)| value.clone());
+        head: &axum::http::request::Parts,
+    ) -> Result<(Caller, Option<String>), (Option<Caller>, Problem)> {
+        let nobody = |problem| (None, problem);
+        let store = &**self.client.store();
+        // A probe does not depend on the store.
+        if route.needs != Needs::Nothing {
+            self.door.look_for_keys(store).await.map_err(nobody)?;
+        }
+        self.door.check_host(&head.method, &head.headers).map_err(nobody)?;
+        let target = target_of(parts);
         match route.needs {
             Needs::Nothing => Ok((Caller::nobody(), target)),
-            Needs::Token => self.token_holder(parts),
+            Needs::Token => self.token_holder(parts).map_err(nobody),
             Needs::Scope(_) => {
-                let caller = self.door.caller(headers, &**self.client.store()).await?;
-                route.needs.check(&caller)?;
-                Ok((caller, target))
+                let caller = self.door.caller(&head.headers, store).await.map_err(nobody)?;
+                match route.needs.check(&caller) {
+                    Ok(()) => Ok((caller, target)),
+                    Err(problem) => Err((Some(caller), problem)),
+                }
             }
         }
+    }
+
+    /// The body, and whether the request came before.
+    async fn read(
+        &self,
+        route: &Route,
+        head: &axum::http::request::Parts,
+        body: Body,
+        caller: &Caller,
+    ) -> Result<(Vec<u8>, Option<Repeat>), Problem> {
+        let body = match route.method {
+            Method::GET => Vec::new(),
+            _ => body::read(&head.headers, body, self.bounds).await?,
+        };
+        let repeat = Repeat::of(route, head, caller, &body)?;
+        Ok((body, repeat))
+    }
+
+    /// Ends an answer that is waited for, and one that goes on, when its caller would not be let in any more.
+    async fn while_let_in(
+        self: &Arc<Self>,
+        pass: Pass,
+        answer: impl Future<Output = Result<Response<Body>, Problem>>,
+    ) -> Result<Response<Body>, Problem> {
+        let response = tokio::select! {
+            answered = answer => answered?,
+            () = self.door.shut(&pass, &**self.client.store()) => {
+                let told = "the API key was revoked or has expired, or the first one was made, while you waited";
+                return Err(Problem::new(Cause::Unauthenticated, told));
+            }
+        };
+        let goes_on = response.headers().get(header::CONTENT_TYPE).is_some_and(|media| media == EVENTS);
+        if !goes_on || pass == Pass::Free {
+            return Ok(response);
+        }
+        Ok(response.map(|body| self.body_while_let_in(pass, body)))
+    }
+
+    /// A body that ends when its caller would not be let in any more.
+    pub(crate) fn body_while_let_in(self: &Arc<Self>, pass: Pass, body: Body) -> Body {
+        let app = self.clone();
+        let shut = async move { app.door.shut(&pass, &**app.client.store()).await };
+        Body::from_stream(body.into_data_stream().take_until(Box::pin(shut)))
     }
 
     /// Whoever has a resume token, and the interaction that it is for: the token itself is told to nobody.
@@ -273,9 +343,12 @@ impl App {
         let Act { method, path, parts, query, body } = act;
         let is_it = |route: &&Arc<Route>| route.method == method && route.path == path;
         let route = self.routes.iter().find(is_it).expect("a page names routes that there are");
-        route.needs.check(caller)?;
+        if let Err(problem) = route.needs.check(caller) {
+            self.refused(caller, route.name(), target_of(&parts), &problem).await;
+            return Err(problem);
+        }
         let client = self.client.in_namespace(&caller.namespace)?;
-        let target = parts.path.first().map(|(_, value)| value.clone());
+        let target = target_of(&parts);
         let body = body.map(String::into_bytes).unwrap_or_default();
         let request = Undecoded { app: self.clone(), caller: caller.clone(), client, parts, query, body };
         self.run(route, request, caller, target).await
@@ -290,15 +363,40 @@ impl App {
         target: Option<String>,
     ) -> Result<Response<Body>, Problem> {
         let ended = route.run(request).await;
-        if let Some(what) = route.audit {
-            let result = match &ended {
-                Ok(_) => "ok",
-                Err(problem) => problem.cause.word(),
-            };
-            let created = ended.as_ref().ok().and_then(created);
-            self.record(caller, what, target.or(created), result).await?;
+        let Some(what) = route.audit else { return ended };
+        // Whoever has a resume token can send it as often as they like: only what it changed is an entry each time.
+        let is_by_token = route.needs == Needs::Token;
+        match &ended {
+            Ok(response) if is_by_token && response.extensions().get::<Unchanged>().is_some() => {}
+            Ok(response) => self.record(caller, what, target.or_else(|| created(response)), "ok").await?,
+            Err(problem) if is_by_token => self.refused(caller, what, target, problem).await,
+            Err(problem) => self.record(caller, what, target, problem.cause.word()).await?,
         }
         ended
+    }
+
+    /// Notes in the audit log what was refused, in a way that cannot fill it.
+    pub(crate) async fn refused(
+        &self,
+        caller: &Caller,
+        what: &str,
+        target: Option<String>,
+        problem: &Problem,
+    ) {
+        if problem.cause.status().is_client_error() {
+            let entry = entry(caller, what, target, problem.cause.word());
+            self.refusals.note(self.client.store(), entry).await;
+        }
+    }
+
+    /// The same for whoever has shown nothing: they are told apart by where they come from, as far as it is known.
+    pub(crate) async fn refused_stranger(&self, extensions: &Extensions, what: &str, problem: &Problem) {
+        if problem.cause.status().is_client_error() {
+            let from = extensions.get::<ConnectInfo<SocketAddr>>();
+            let who = from.map_or_else(|| "nobody".to_owned(), |from| format!("nobody, at {}", from.0.ip()));
+            let entry = entry(&Caller { who, ..Caller::nobody() }, what, None, problem.cause.word());
+            self.strangers.note(self.client.store(), entry).await;
+        }
     }
 
     pub(crate) async fn record(
@@ -308,14 +406,7 @@ impl App {
         target: Option<String>,
         result: &str,
     ) -> Result<(), Problem> {
-        let entry = NewAudit {
-            namespace: caller.namespace.clone(),
-            who: caller.who.clone(),
-            what: what.to_owned(),
-            target: target.map(|target| target.chars().take(300).collect()),
-            result: result.to_owned(),
-        };
-        self.client.store().record_audit(vec![entry]).await?;
+        self.client.store().record_audit(vec![entry(caller, what, target, result)]).await?;
         if self.changes.fetch_add(1, Ordering::Relaxed) % TIDY_EVERY == TIDY_EVERY - 1 {
             // Beside the change: it neither waits for this nor fails with it.
             let (client, audit_for) = (self.client.clone(), self.audit_for);
@@ -339,6 +430,24 @@ pub(crate) struct Act {
     pub(crate) query: String,
     /// JSON.
     pub(crate) body: Option<String>,
+}
+
+/// The media type of answers that go on.
+const EVENTS: &str = "text/event-stream";
+
+/// What a request is about, as its path has it.
+fn target_of(parts: &Parts) -> Option<String> {
+    parts.path.first().map(|(_, value)| value.clone())
+}
+
+fn entry(caller: &Caller, what: &str, target: Option<String>, result: &str) -> NewAudit {
+    NewAudit {
+        namespace: caller.namespace.clone(),
+        who: caller.who.clone(),
+        what: what.to_owned(),
+        target: target.map(|target| target.chars().take(300).collect()),
+        result: result.to_owned(),
+    }
 }
 
 /// What a request created, by the end of its address.

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{OriginalUri, RawPathParams, Request};
-use axum::http::{HeaderValue, Method, Response, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, header};
 use axum::routing::{MethodFilter, on};
 use dormouse::store::Scope;
 
@@ -46,10 +46,16 @@ use self::layout::Shell;
 use self::pulse::Pulse;
 use self::session::{Sessions, is_forged};
 use self::visit::Visit;
-use crate::body;
+use crate::body::{self, Bounds};
 use crate::problem::{Cause, Problem};
 use crate::route::Needs;
 use crate::server::App;
+
+/// A form that anyone may send is small: signing in is a key, a token and where to go on.
+const PUBLIC_FORM_BYTES_MAX: usize = 16 * 1024;
+const PUBLIC_FIELDS_MAX: usize = 16;
+/// The fields of any other form; those of many instances at once have one for each.
+const FIELDS_MAX: usize = 4096;
 
 /// Every page and every form there is.
 fn table() -> Vec<Page> {
@@ -185,30 +191,36 @@ async fn enter(
     request: Request,
 ) -> Result<Response<Body>, (Shell, Problem)> {
     let (head, body) = request.into_parts();
+    let store = app.client.store().clone();
+    let mut known = None;
     let admitted = async {
+        app.door.look_for_keys(&*store).await?;
         app.door.check_host(&head.method, &head.headers)?;
         let (caller, session) = session::visitor(&app, &head.headers, page.needs).await?;
+        known = Some(caller.clone()).filter(|_| page.needs != Needs::Nothing);
         shell.admit(&app, &caller, session.as_ref(), page.needs);
         page.needs.check(&caller)?;
-        let form = if page.method == Method::POST {
-            let form = Fields::parse(&body::gather(body, app.body_bytes_max).await?);
-            if is_forged(&head.headers, form.get("csrf"), &shell.csrf) {
-                let told = "the form did not come from a page of this server, or that page is older than the \
-                            server or your session: go back, load it again, and send it once more";
-                return Err(Problem::new(Cause::UntrustedOrigin, told));
-            }
-            form
-        } else {
-            Fields::default()
+        let form = match page.method {
+            Method::POST => form(&app, &page, &head.headers, body, &shell.csrf).await?,
+            _ => Fields::default(),
         };
         let client = app.client.in_namespace(&caller.namespace)?;
         let query = Fields::parse(head.uri.query().unwrap_or_default().as_bytes());
-        let shell = shell.clone();
-        Ok(Visit { app, client, caller, session, shell, path, query, form, headers: head.headers })
+        let (app, shell, head) = (app.clone(), shell.clone(), head.clone());
+        Ok::<_, Problem>(Visit { app, client, caller, session, shell, path, query, form, head })
     };
     let visit = match admitted.await {
         Ok(visit) => visit,
-        Err(problem) => return Err((shell, problem)),
+        Err(problem) => {
+            // A visitor who has not signed in is shown how to, and has not been refused anything.
+            if problem.cause != Cause::Unauthenticated {
+                match known {
+                    Some(visitor) => app.refused(&visitor, page.path, None, &problem).await,
+                    None => app.refused_stranger(&head.extensions, "request", &problem).await,
+                }
+            }
+            return Err((shell, problem));
+        }
     };
     // A change runs to its end even if its visitor leaves meanwhile.
     let ended = if page.method == Method::POST {
@@ -218,6 +230,28 @@ async fn enter(
         (page.run)(visit).await
     };
     ended.map_err(|problem| (shell, problem))
+}
+
+/// A form that was sent, if a page of ours made it.
+async fn form(
+    app: &App,
+    page: &Page,
+    headers: &HeaderMap,
+    body: Body,
+    csrf: &str,
+) -> Result<Fields, Problem> {
+    let (bytes_max, fields_max) = match page.needs {
+        Needs::Nothing => (PUBLIC_FORM_BYTES_MAX, PUBLIC_FIELDS_MAX),
+        _ => (app.bounds.bytes_max, FIELDS_MAX),
+    };
+    let sent = body::gather(body, Bounds { bytes_max, ..app.bounds }).await?;
+    let form = Fields::of_form(&sent, fields_max)?;
+    if is_forged(headers, form.get("csrf"), csrf) {
+        let told = "the form did not come from a page of this server, or that page is older than the server or your \
+                    session: go back, load it again, and send it once more";
+        return Err(Problem::new(Cause::UntrustedOrigin, told));
+    }
+    Ok(form)
 }
 
 /// Nothing on a page may run or load what is not from here, and no other site may show it in a frame.

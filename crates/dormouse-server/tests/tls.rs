@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use dormouse::Client;
-use dormouse_server::Server;
+use dormouse_server::{Access, Server};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -26,7 +26,7 @@ impl Site {
     async fn named(name: &str) -> Self {
         let dir = TempDir::new().expect("a directory");
         let client = Client::open(&format!("sqlite:{}", dir.path().join("test.db").display())).await;
-        let router = Server::new(client.expect("a database")).router();
+        let router = Server::new(client.expect("a database"), Access::open_on_loopback()).router();
         let (authority, tls) = certificates(name);
         std::fs::write(dir.path().join("ca.pem"), authority).expect("a file");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::instances::limit;
-use crate::access::make_key;
+use crate::access::{Pass, make_key};
 use crate::cursor::{self, List};
 use crate::problem::{Cause, Problem};
 use crate::route::{Answer, Call, Nothing};
@@ -52,6 +52,12 @@ pub(super) struct MadeKeyView {
 }
 
 pub(super) async fn create_key(call: Call<Nothing, NewKeyBody>) -> Result<Answer<MadeKeyView>, Problem> {
+    // Whoever is on this host for a moment is not to have a key that opens the door for good.
+    if call.caller.pass == Pass::Open {
+        let told = "this server does not ask who is there, so it makes no API keys: make one over the database itself, \
+                    with `keys create` and `--db`";
+        return Err(Problem::new(Cause::Forbidden, told));
+    }
     let NewKeyBody { label, scope, expires_in } = call.body;
     if label.trim().is_empty()
         || label.chars().count() > LABEL_CHARS_MAX

@@ -395,7 +395,10 @@ pub(super) async fn resume(call: Call<Nothing, ResumeBody>) -> Result<Answer<Com
     let tokens = call.app.tokens.as_ref().expect("nobody comes here without a token");
     let result =
         output_or_error(call.body.output.clone(), call.body.error.clone()).map_err(Problem::invalid)?;
-    Answer::ok(told(call.client.complete_by_token(tokens, call.path(TOKEN), result).await?))
+    match call.client.complete_by_token(tokens, call.path(TOKEN), result).await? {
+        repeat @ Completed::Repeat(_) => Answer::unchanged(told(repeat)),
+        completed => Answer::ok(told(completed)),
+    }
 }
 
 fn told(completed: Completed) -> CompletedView {

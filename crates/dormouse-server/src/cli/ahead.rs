@@ -38,17 +38,12 @@ pub(super) fn check(output: Output, args: &Check, machines: &Machines) -> Result
     let told = json!({ "reports": reports.iter().map(|(report, _)| report).collect::<Vec<_>>() });
     output.show(&told, |_| {
         for (report, took) in &reports {
-            line(&format!("{}\n", printable(&report.to_string())));
+            line(&format!("{report}\n"));
             line(&format!("  explored in {took:.1?}\n"));
         }
     });
     let is_clean = reports.iter().all(|(report, _): &(Report, _)| report.is_clean());
     Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
-}
-
-/// Text of several lines, each inert.
-fn printable(text: &str) -> String {
-    text.lines().map(inert).collect::<Vec<_>>().join("\n")
 }
 
 /// How to draw.

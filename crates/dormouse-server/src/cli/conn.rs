@@ -56,6 +56,13 @@ impl Server {
         Ok(Self { host, port, prefix: uri.path().trim_end_matches('/').to_owned(), tls })
     }
 
+    /// Whether what is sent can be read on its way.
+    pub(crate) fn is_overheard(&self) -> bool {
+        let host = self.host.trim_matches(['[', ']']);
+        let is_here = host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
+        self.tls.is_none() && !is_here
+    }
+
     pub(crate) fn authority(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
@@ -81,6 +88,7 @@ impl Server {
 const FORM: &str = "write https://host or http://host:port";
 
 fn refused(url: impl std::fmt::Display, why: &str) -> Failure {
+    let url = dormouse::store::shown(&url.to_string());
     Failure::usage(format!("{url} is no address of a server: {why}"))
 }
 

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use dormouse::BoxError;
 use serde_json::Value;
 
+use super::output::{escaped, printable};
+
 /// The exit codes, as `--help` tells them.
 pub const EXIT_CODES: &str = "\
 Exit codes:
@@ -63,9 +65,11 @@ impl Failure {
     /// Tells people or programs what went wrong.
     pub(crate) fn report(&self, as_json: bool) -> ExitCode {
         match (as_json, &self.problem) {
-            (true, Some(problem)) => eprintln!("{problem}"),
-            (true, None) => eprintln!("{}", serde_json::json!({ "detail": self.told })),
-            (false, _) => eprintln!("error: {}", self.told),
+            (true, Some(problem)) => eprintln!("{}", escaped(&problem.to_string())),
+            (true, None) => {
+                eprintln!("{}", escaped(&serde_json::json!({ "detail": self.told }).to_string()));
+            }
+            (false, _) => eprintln!("error: {}", printable(&self.told)),
         }
         ExitCode::from(self.code)
     }

@@ -6,7 +6,7 @@ use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::conn::{Conn, with_query};
-use super::output::{Output, age, inert, items, line, short, table, text};
+use super::output::{Output, age, escaped, inert, items, line, short, table, text};
 use super::{Failure, instance_path, json_argument};
 
 /// One instance.
@@ -223,9 +223,9 @@ pub(super) async fn get(conn: &Conn, output: Output, args: &One) -> Result<(), F
             let shown = match &instance[name] {
                 Value::Null | Value::Bool(false) => continue,
                 Value::Array(items) if items.is_empty() => continue,
-                document if matches!(name, "state" | "output") => {
-                    serde_json::to_string_pretty(document).unwrap_or_default()
-                }
+                document if matches!(name, "state" | "output") => escaped(&format!("{document:#}")),
+                // What failed may tell of it in several lines.
+                Value::String(told) if name == "last_error" => told.trim_end().replace('\n', "\n    "),
                 _ => text(instance, name),
             };
             line(&format!("{name:<17}{shown}"));
@@ -337,16 +337,19 @@ pub(super) async fn result(conn: &Conn, output: Output, args: ResultArgs) -> Res
     let path = with_query(&format!("{}/result", instance_path(&args.instance)), &[("wait", args.wait)]);
     let (status, result) = conn.json(Method::GET, &path, None).await?;
     output.show(&result, |result| match text(result, "status").as_str() {
-        "done" => line(&result["output"].to_string()),
+        "done" => line(&escaped(&result["output"].to_string())),
         "cancelled" if result["error"].is_null() => line("cancelled"),
-        "failed" | "cancelled" => line(&format!("{}: {}", text(result, "status"), text(result, "error"))),
-        _ => line(&text(result, "explanation")),
+        "failed" | "cancelled" => {
+            let why = result["error"].as_str().unwrap_or_default().trim_end();
+            line(&format!("{}: {why}", text(result, "status")));
+        }
+        _ => line(result["explanation"].as_str().unwrap_or_default()),
     });
     Ok(if status == StatusCode::ACCEPTED { ExitCode::from(7) } else { ExitCode::SUCCESS })
 }
 
 pub(super) async fn explain(conn: &Conn, output: Output, args: &One) -> Result<(), Failure> {
     let explanation = conn.get(&format!("{}/explain", instance_path(&args.instance))).await?;
-    output.show(&explanation, |explanation| line(&text(explanation, "explanation")));
+    output.show(&explanation, |told| line(told["explanation"].as_str().unwrap_or_default()));
     Ok(())
 }

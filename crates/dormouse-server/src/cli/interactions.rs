@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::conn::{Conn, encode, with_query};
 use super::{Failure, json_argument};
 
-use super::output::{Output, age, items, line, short, table, text};
+use super::output::{Output, age, escaped, items, line, short, table, text};
 
 /// What to do with interactions.
 #[derive(Debug, clap::Subcommand)]
@@ -96,7 +96,7 @@ pub(super) async fn interactions(conn: &Conn, output: Output, command: Interacti
         }
         Interactions::Get { interaction } => {
             let found = conn.get(&path(&interaction, "")).await?;
-            output.show(&found, |found| line(&format!("{found:#}")));
+            output.show(&found, |found| line(&escaped(&format!("{found:#}"))));
         }
         Interactions::Claim { interaction, r#as, seconds } => {
             let body = json!({ "assignee": r#as, "seconds": seconds });

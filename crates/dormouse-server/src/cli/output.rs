@@ -16,7 +16,7 @@ pub(crate) struct Output {
 impl Output {
     /// The document for programs, or what `people` makes of it.
     pub(crate) fn show(self, value: &Value, people: impl FnOnce(&Value)) {
-        if self.json { line(&value.to_string()) } else { people(value) }
+        if self.json { line(&escaped(&value.to_string())) } else { people(value) }
     }
 
     /// How far a long work has come; only for people who watch.
@@ -33,9 +33,10 @@ impl Output {
     }
 }
 
-/// Prints a line; a reader that went away ends the program quietly, as pipes expect.
+/// Prints a line, or several, without what would move the cursor; a reader that went away ends the program quietly, as
+/// pipes expect.
 pub(crate) fn line(text: &str) {
-    if writeln!(std::io::stdout(), "{text}").is_err() {
+    if writeln!(std::io::stdout(), "{}", printable(text)).is_err() {
         std::process::exit(0);
     }
 }
@@ -73,9 +74,41 @@ pub(crate) fn text(value: &Value, member: &str) -> String {
     }
 }
 
-/// Text without what would move the cursor or colour the terminal.
+/// Text on one line, without what would move the cursor, colour the terminal or turn the writing around.
 pub(crate) fn inert(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    let shown = |c| match c {
+        '\n' | '\r' | '\t' => ' ',
+        c if is_active(c) => '\u{fffd}',
+        c => c,
+    };
+    text.chars().map(shown).collect()
+}
+
+/// The same of text whose lines and tabs are kept.
+pub(crate) fn printable(text: &str) -> String {
+    let is_kept = |c| matches!(c, '\n' | '\t') || !is_active(c);
+    text.replace("\r\n", "\n").chars().map(|c| if is_kept(c) { c } else { '\u{fffd}' }).collect()
+}
+
+/// JSON in which what would be active on a terminal is written as an escape: the same document.
+pub(crate) fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        // What JSON leaves as it is stands in a string, but for the line breaks of a document that is indented.
+        if is_active(c) && c != '\n' {
+            text.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
+
+/// Whether a character does something other than show: a control of either kind, a break of lines, or an override of
+/// the direction of writing.
+fn is_active(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// At most so many characters.
@@ -109,6 +142,19 @@ mod tests {
     #[test]
     fn what_comes_from_outside_cannot_move_the_cursor() {
         let value = serde_json::json!({ "name": "a\u{1b}[2Jb\nc" });
-        assert_eq!(text(&value, "name"), "a\u{fffd}[2Jb\u{fffd}c");
+        assert_eq!(text(&value, "name"), "a\u{fffd}[2Jb c");
+        assert_eq!(printable("a\n\tb\r\nc\rd\u{9b}2J"), "a\n\tb\nc\u{fffd}d\u{fffd}2J");
+    }
+
+    #[test]
+    fn nothing_turns_the_writing_around_and_json_is_the_same_document() {
+        let hostile = "a\u{9b}b\u{202e}c\u{2067}d\u{2028}e\u{7f}f\u{85}g";
+        assert_eq!(inert(hostile).chars().filter(|c| *c == '\u{fffd}').count(), 6);
+        let document = serde_json::json!({ hostile: [hostile, "plain ä 日本"] });
+        for text in [document.to_string(), format!("{document:#}")] {
+            let escaped = escaped(&text);
+            assert!(escaped.chars().all(|c| c == '\n' || !is_active(c)), "{escaped:?}");
+            assert_eq!(serde_json::from_str::<Value>(&escaped).expect("JSON"), document);
+        }
     }
 }

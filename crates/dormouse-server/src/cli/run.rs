@@ -18,10 +18,16 @@ const RESUME_KEYS: &str = "DORMOUSE_RESUME_KEYS";
 #[derive(Debug, clap::Args)]
 pub struct Serve {
     /// Where to listen; other machines get in with `--auth keys` alone
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7878", env = "DORMOUSE_BIND")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:7878",
+        env = "DORMOUSE_BIND",
+        hide_env_values = true
+    )]
     bind: SocketAddr,
     /// Who may come in: by default anyone on this host until the first API key is made, then whoever has one
-    #[arg(long, value_enum, env = "DORMOUSE_AUTH")]
+    #[arg(long, value_enum, env = "DORMOUSE_AUTH", hide_env_values = true)]
     auth: Option<Auth>,
     /// Answer to this host name as well, where no API key is asked for
     #[arg(long = "allow-host", value_name = "NAME")]
@@ -41,7 +47,7 @@ pub(super) async fn serve(globals: &Globals, args: Serve, machines: Machines) ->
     let access = access_at(&client, args.bind, args.auth, &args.allow_hosts).await?;
     let runs = !args.no_worker && client.registry().machines().next().is_some();
     let engine = if runs { Some(builder.start().await?) } else { None };
-    let mut server = Server::new(client).access(access);
+    let mut server = Server::new(client, access);
     if let Some(exporter) = exporter {
         server = server.exporter(exporter);
     }

@@ -1,5 +1,7 @@
 //! What a query or a form holds.
 
+use crate::problem::{Cause, Problem};
+
 /// Names and values, in the order in which they came.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields(Vec<(String, String)>);
@@ -7,6 +9,16 @@ pub(super) struct Fields(Vec<(String, String)>);
 impl Fields {
     pub(super) fn parse(text: &[u8]) -> Self {
         Self(form_urlencoded::parse(text).into_owned().collect())
+    }
+
+    /// What a form holds, unless it has more fields than this: they are counted before any is read.
+    pub(super) fn of_form(text: &[u8], fields_max: usize) -> Result<Self, Problem> {
+        let fields = 1 + text.iter().filter(|byte| **byte == b'&').count();
+        if fields > fields_max {
+            let told = format!("the form has more than {fields_max} fields");
+            return Err(Problem::new(Cause::TooLarge, told));
+        }
+        Ok(Self::parse(text))
     }
 
     /// A value that says something.

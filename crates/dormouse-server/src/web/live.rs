@@ -16,11 +16,14 @@ use crate::server::{Act, text_of};
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 pub(super) async fn watch(visit: Visit) -> Answered {
-    let parts = Parts { last_event_id: text_of(&visit.headers, "last-event-id"), ..Parts::default() };
+    let parts = Parts { last_event_id: text_of(&visit.head.headers, "last-event-id"), ..Parts::default() };
     let query = visit.query.query().trim_start_matches('?').to_owned();
     let act = Act { method: Method::GET, path: "/v1/events", parts, query, body: None };
     let response = visit.app.act(&visit.caller, act).await?;
-    let Some(session) = visit.session else { return Ok(response) };
+    let Some(session) = visit.session else {
+        let pass = visit.caller.pass;
+        return Ok(response.map(|body| visit.app.body_while_let_in(pass, body)));
+    };
     let over = async move {
         while let Ok(Some(_)) = caller_of(&visit.app, &session).await {
             tokio::time::sleep(LOOK_EVERY).await;

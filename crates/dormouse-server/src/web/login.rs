@@ -42,14 +42,19 @@ pub(super) async fn enter(visit: Visit) -> Answered {
     let sent = visit.form.get("key").unwrap_or_default();
     let Some(key) = visit.app.door.key(sent, &**visit.client.store()).await? else {
         let told = "the API key is unknown, has expired, or was revoked: go back and try another";
-        return Err(Problem::new(Cause::Forbidden, told));
+        let problem = Problem::new(Cause::Forbidden, told);
+        visit.app.refused_stranger(&visit.head.extensions, "session.open", &problem).await;
+        return Err(problem);
     };
+    if let Some(old) = &visit.session {
+        visit.app.web.sessions.end(old);
+    }
     let secret = visit.app.web.sessions.open(&key)?;
     visit.app.record(&Caller::from(key), "session.open", None, "ok").await?;
     let root = &visit.shell.root;
     let next = visit.form.get("next").filter(|next| is_ours(next, root));
     let mut response = see_other(&next.map_or_else(|| visit.shell.home(), str::to_owned));
-    let cookie = set_cookie(&visit.app, &visit.headers, root, Some(&secret));
+    let cookie = set_cookie(&visit.app, &visit.head.headers, root, Some(&secret));
     response.headers_mut().insert(header::SET_COOKIE, header_value(&cookie));
     Ok(response)
 }
@@ -60,7 +65,7 @@ pub(super) async fn leave(visit: Visit) -> Answered {
         visit.app.record(&visit.caller, "session.close", None, "ok").await?;
     }
     let mut response = see_other(&visit.shell.at("/login"));
-    let cookie = set_cookie(&visit.app, &visit.headers, &visit.shell.root, None);
+    let cookie = set_cookie(&visit.app, &visit.head.headers, &visit.shell.root, None);
     response.headers_mut().insert(header::SET_COOKIE, header_value(&cookie));
     Ok(response)
 }

@@ -147,8 +147,9 @@ pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
 /// The header that gives a browser its session, or takes it away.
 pub(super) fn set_cookie(app: &App, headers: &HeaderMap, root: &str, secret: Option<&str>) -> String {
     let forwarded = headers.get("x-forwarded-proto").and_then(|proto| proto.to_str().ok());
-    let is_https =
-        app.web.is_behind_https || forwarded.is_some_and(|proto| proto.eq_ignore_ascii_case("https"));
+    // Of several proxies, the first is the one that the browser spoke to.
+    let first = forwarded.and_then(|protos| protos.split(',').next()).unwrap_or_default().trim();
+    let is_https = app.web.is_behind_https || first.eq_ignore_ascii_case("https");
     let secure = if is_https { "; Secure" } else { "" };
     let path = if root.is_empty() { "/" } else { root };
     let (value, age) = secret.map_or(("", 0), |secret| (secret, LASTS.as_secs()));

@@ -1,7 +1,7 @@
 //! One visit to a page: who, in which namespace, and what they sent.
 
 use axum::body::{Body, to_bytes};
-use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use axum::http::{HeaderValue, Method, Response, StatusCode, header};
 use dormouse::{Client, Error, Instance};
 use maud::Markup;
 use serde::Serialize;
@@ -26,7 +26,7 @@ pub(super) struct Visit {
     pub(super) path: Vec<(String, String)>,
     pub(super) query: Fields,
     pub(super) form: Fields,
-    pub(super) headers: HeaderMap,
+    pub(super) head: axum::http::request::Parts,
 }
 
 impl Visit {

@@ -14,6 +14,8 @@ suite![
     a_foreign_host_is_refused_where_anyone_may_come_in,
     a_page_of_another_site_changes_nothing,
     a_made_key_opens_what_its_scope_allows,
+    what_came_through_a_proxy_is_refused_where_nothing_asks_who_is_there,
+    what_another_site_loads_is_refused_and_where_it_leads_is_not,
 ];
 
 /// Every route there is, and the scope it needs. A route that is missing here fails the test.
@@ -192,6 +194,62 @@ async fn a_page_of_another_site_changes_nothing(database: Database) {
         let request = site.request(Method::POST, "/v1/instances").header("content-type", media);
         let request = request.body(Body::from(json!({ "machine": "shop" }).to_string())).expect("a request");
         site.send(request).await.expect_problem(415, "unsupported-media-type");
+    }
+}
+
+async fn what_came_through_a_proxy_is_refused_where_nothing_asks_who_is_there(database: Database) {
+    let mut site = database.open().await;
+    let headers = [
+        ("forwarded", "for=203.0.113.7"),
+        ("via", "1.1 proxy"),
+        ("x-forwarded-for", "203.0.113.7"),
+        ("x-forwarded-proto", "https"),
+        ("X-Forwarded-Whatever", "x"),
+        ("x-real-ip", "203.0.113.7"),
+    ];
+    let ask = async |site: &Site, path: &str, (name, value): (&str, &str)| {
+        let request = site.request(Method::GET, path).header(name, value).body(Body::empty());
+        site.send(request.expect("a request")).await
+    };
+    for header in headers {
+        for path in ["/v1/api-keys", "/v1/stats", "/healthz"] {
+            let refused = ask(&site, path, header).await.expect_problem(403, "proxied");
+            assert!(refused["detail"].as_str().expect("text").contains("keys create"), "{refused}");
+        }
+        assert_eq!(ask(&site, "/", header).await.status, 403, "{header:?}");
+        let token = site.request(Method::POST, "/v1/resume/k1.e30.e30").header(header.0, header.1);
+        let token = token.body(Body::empty()).expect("a request");
+        site.send(token).await.expect_problem(403, "proxied");
+    }
+    // Where API keys are asked for, a proxy is welcome.
+    let keyed = Database::sqlite().with_keys().await;
+    let key = keyed.key("default", Scope::Read).await;
+    site = keyed;
+    site.set_key(&key);
+    for header in headers {
+        assert_eq!(ask(&site, "/v1/stats", header).await.status, 200, "{header:?}");
+    }
+}
+
+async fn what_another_site_loads_is_refused_and_where_it_leads_is_not(database: Database) {
+    let site = database.open().await;
+    let id = site.order(1).await;
+    let cancel = format!("/v1/instances/{id}/cancel");
+    for (method, path, site_word, mode, status) in [
+        (Method::POST, cancel.as_str(), "cross-site", "no-cors", 403),
+        (Method::POST, &cancel, "same-site", "navigate", 403),
+        (Method::GET, "/v1/stats", "cross-site", "no-cors", 403),
+        (Method::GET, "/v1/stats", "same-site", "cors", 403),
+        (Method::GET, "/", "cross-site", "no-cors", 403),
+        (Method::GET, "/", "cross-site", "navigate", 200),
+        (Method::GET, "/v1/stats", "same-origin", "cors", 200),
+        (Method::GET, "/v1/stats", "none", "navigate", 200),
+        (Method::POST, &cancel, "same-origin", "cors", 200),
+    ] {
+        let request = site.request(method.clone(), path).header("sec-fetch-site", site_word);
+        let request = request.header("sec-fetch-mode", mode).body(Body::empty()).expect("a request");
+        let answer = site.send(request).await;
+        assert_eq!(answer.status, status, "{method} {path} {site_word} {mode}: {}", answer.text);
     }
 }
 

@@ -96,7 +96,9 @@ async fn what_ended_is_collected(database: Database) {
 }
 
 async fn an_api_key_needs_a_label_and_a_scope(database: Database) {
-    let site = database.open().await;
+    let mut site = database.with_keys().await;
+    let admin = site.key("default", Scope::Admin).await;
+    site.set_key(&admin);
     for (body, status, cause) in [
         (json!({ "label": "", "scope": "read" }), 422, "invalid-name"),
         (json!({ "label": "a\nb", "scope": "read" }), 422, "invalid-name"),

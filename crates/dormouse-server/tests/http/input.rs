@@ -17,6 +17,7 @@ suite![
     names_that_cannot_be_used_are_refused_in_words,
     a_payload_that_the_machine_refuses_is_not_stored,
     numbers_keep_their_digits,
+    a_number_that_no_store_can_count_to_is_refused,
     the_character_that_no_database_takes_is_refused_or_unknown,
 ];
 
@@ -33,6 +34,33 @@ async fn bodies(site: &Site) -> Vec<String> {
             path.replace("{api_key}", "k").replace("{token}", &token)
         })
         .collect()
+}
+
+async fn a_number_that_no_store_can_count_to_is_refused(database: Database) {
+    let site = database.open().await;
+    let id = site.order(1).await;
+    for version in [1_u64 << 31, u64::from(u32::MAX)] {
+        let new = json!({ "machine": "shop", "version": version, "step": "Start", "state": { "order": 2 },
+            "even_if_unknown": true });
+        site.post("/v1/instances", new.clone()).await.expect_problem(422, "invalid-state");
+        let batch = json!({ "instances": [new] });
+        site.post("/v1/instances/batch", batch).await.expect_problem(422, "invalid-state");
+        let graph = format!("/v1/machines/shop/graph?version={version}");
+        site.get(&graph).await.expect_problem(404, "not-found");
+    }
+    for seq in [1_u64 << 63, u64::MAX] {
+        let fork = format!("/v1/instances/{id}/fork");
+        site.post(&fork, json!({ "seq": seq })).await.expect_problem(422, "out-of-range");
+        for verb in ["cancel", "retry", "pause", "resume"] {
+            let path = format!("/v1/instances/{id}/{verb}");
+            site.post(&path, json!({ "expected_seq": seq })).await.expect_problem(422, "out-of-range");
+        }
+        let history = site.get(&format!("/v1/instances/{id}/history?after={seq}")).await.expect(200);
+        assert_eq!(history["items"], json!([]));
+    }
+    let largest = i64::MAX;
+    let path = format!("/v1/instances/{id}/fork");
+    site.post(&path, json!({ "seq": largest })).await.expect_problem(404, "no-event");
 }
 
 async fn no_route_that_takes_a_body_takes_a_bad_one(database: Database) {

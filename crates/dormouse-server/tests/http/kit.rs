@@ -47,12 +47,26 @@ impl Database {
         self.serve(Access::open_on_loopback()).await
     }
 
+    /// A server over it that is open to anyone until there is an API key.
+    pub async fn open_until_first_key(self) -> Site {
+        self.serve(Access::open_until_first_key()).await
+    }
+
+    /// A server over it that asks for API keys, and waits for a body so long.
+    pub async fn in_a_hurry(self, body_within: Duration) -> Site {
+        self.serve_as(Access::keys(), |server| server.body_within(body_within)).await
+    }
+
     /// A server over it that asks for API keys.
     pub async fn with_keys(self) -> Site {
         self.serve(Access::keys()).await
     }
 
     async fn serve(self, access: Access) -> Site {
+        self.serve_as(access, |server| server).await
+    }
+
+    async fn serve_as(self, access: Access, set: impl FnOnce(Server) -> Server) -> Site {
         let builder = Engine::open(&self.url).await.expect("a new database opens");
         let builder =
             builder.namespaces(Namespaces::All).machine(Shop).machine(Review).job(Double).queue("default", 8);
@@ -60,8 +74,8 @@ impl Database {
         let engine = builder.start().await.expect("the engine starts");
         let client = engine.client();
         let stopping = CancellationToken::new();
-        let server = Server::new(client.clone()).access(access).stopping(stopping.clone());
-        let server = server.resume_tokens(tokens());
+        let server = Server::new(client.clone(), access).stopping(stopping.clone());
+        let server = set(server.resume_tokens(tokens()));
         let address = listen(server).await;
         Site {
             client,
@@ -80,7 +94,7 @@ impl Database {
             Engine::open(&self.url).await.expect("it opens").machine(Shop).start().await.expect("it starts");
         let client = engine.client();
         let router = axum::Router::new()
-            .nest(prefix, Server::new(client.clone()).router())
+            .nest(prefix, Server::new(client.clone(), Access::open_on_loopback()).router())
             .route("/mine", axum::routing::get(|| async { "mine" }));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -167,10 +181,21 @@ impl Site {
 
     /// The same site, as the holder of a key sees it.
     pub async fn key(&self, namespace: &str, scope: Scope) -> String {
+        self.key_for(namespace, scope, None).await
+    }
+
+    /// The same for some time.
+    pub async fn key_for(&self, namespace: &str, scope: Scope, lasts: Option<Duration>) -> String {
         let client = self.client.in_namespace(namespace).expect("a good name");
         let (new, secret) = new_key(namespace, scope);
-        client.store().add_api_key(new).await.expect("a key");
+        let expires = lasts.map(dormouse::When::In);
+        client.store().add_api_key(dormouse::store::NewApiKey { expires, ..new }).await.expect("a key");
         secret
+    }
+
+    pub async fn revoke(&self, key: &str) {
+        let id = key.trim_start_matches("dmk_").split('_').next().expect("an id").to_owned();
+        self.client.store().revoke_api_key(None, id).await.expect("a write");
     }
 
     pub fn set_key(&mut self, key: &str) {
@@ -211,11 +236,22 @@ impl Site {
 
     /// An answer with its body still to come.
     pub async fn open(&self, request: Request<Body>) -> axum::http::Response<hyper::body::Incoming> {
-        let stream = TcpStream::connect(self.address).await.expect("a connection");
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("a handshake");
-        tokio::spawn(connection);
-        sender.send_request(request).await.expect("an answer")
+        self.opened(request).await
+    }
+
+    /// The same for a task of its own.
+    pub fn opened(
+        &self,
+        request: Request<Body>,
+    ) -> impl Future<Output = axum::http::Response<hyper::body::Incoming>> + Send + 'static {
+        let address = self.address;
+        async move {
+            let stream = TcpStream::connect(address).await.expect("a connection");
+            let (mut sender, connection) =
+                hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("a handshake");
+            tokio::spawn(connection);
+            sender.send_request(request).await.expect("an answer")
+        }
     }
 
     /// Starts an order that waits for its payment.
@@ -415,7 +451,7 @@ impl Site {
     /// Another server over the same database, open to anyone, in a process that has none of the machines.
     pub async fn without_code(&self) -> Self {
         let client = Client::on(self.client.store().clone());
-        let server = Server::new(client.clone()).access(Access::open_on_loopback()).resume_tokens(tokens());
+        let server = Server::new(client.clone(), Access::open_on_loopback()).resume_tokens(tokens());
         let address = listen(server).await;
         let stopping = CancellationToken::new();
         Self { client, address, stopping, prefix: String::new(), key: None, _engine: None, _database: None }

@@ -276,7 +276,10 @@ async fn a_namespace_is_chosen_where_anyone_may_come_in(database: Database) {
 
 async fn a_server_can_do_without_its_dashboard(database: Database) {
     let site = database.open().await;
-    let router = dormouse_server::Server::new(site.client.clone()).without_dashboard().router();
+    let router =
+        dormouse_server::Server::new(site.client.clone(), dormouse_server::Access::open_on_loopback())
+            .without_dashboard()
+            .router();
     for (path, status) in [("/", 404), ("/instances", 404), ("/assets/dormouse.js", 404), ("/v1/stats", 200)]
     {
         let request =

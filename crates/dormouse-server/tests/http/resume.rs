@@ -18,6 +18,7 @@ suite![
     a_token_that_is_altered_or_made_by_others_is_refused_and_told_no_more,
     a_token_that_has_expired_or_whose_unit_is_closed_is_refused_with_the_reason,
     a_token_works_in_its_own_namespace_whatever_the_caller_says,
+    a_token_reads_its_holders_own_answer_alone_and_while_it_is_good,
     an_answer_by_token_is_held_against_what_the_machine_takes,
     a_server_without_tokens_takes_none,
     a_token_is_in_no_log_and_its_use_is_in_the_audit_log,
@@ -112,6 +113,35 @@ async fn a_token_that_has_expired_or_whose_unit_is_closed_is_refused_with_the_re
     site.post(&resume(&site.token_of(ann).await), stars.clone()).await.expect(200);
     let late = site.post(&resume(&bob), stars).await;
     assert_eq!(late.expect_problem(409, "completion-refused")["reason"], "late");
+}
+
+async fn a_token_reads_its_holders_own_answer_alone_and_while_it_is_good(database: Database) {
+    let site = database.open().await;
+    let confidential = json!("CONFIDENTIAL");
+    let (_, open) = site.review("a menu").await;
+    let (unused, asked) = (site.token_of(open).await, site.asked(open).await);
+    let old = tokens().issue(&asked, Timestamp::now() - SOON);
+    let answer = json!({ "error": "CONFIDENTIAL", "assignee": "operator" });
+    let path = format!("/v1/interactions/{open}/fail");
+    site.post(&path, json!({ "reason": answer["error"], "assignee": "operator" })).await.expect(200);
+    let told = site.post(&resume(&unused), json!({ "output": true })).await;
+    let told = told.expect_problem(409, "completion-refused");
+    assert_eq!(told["reason"], "answered");
+    let expired = site.post(&resume(&old), json!({ "output": true })).await;
+    let expired = expired.expect_problem(403, "token-refused");
+    assert_eq!(expired["reason"], "expired");
+
+    let (_, open) = site.review("a wine list").await;
+    let (used, asked) = (site.token_of(open).await, site.asked(open).await);
+    let old = tokens().issue(&asked, Timestamp::now() - SOON);
+    site.post(&resume(&used), json!({ "error": confidential })).await.expect(200);
+    let again = site.post(&resume(&used), json!({ "output": true })).await.expect(200);
+    assert_eq!((&again["completed"], &again["error"]), (&json!("repeat"), &confidential));
+    let over = site.post(&resume(&old), json!({ "output": true })).await;
+    let over = over.expect_problem(403, "token-refused");
+    for told in [told, expired, over] {
+        assert!(!told.to_string().contains("CONFIDENTIAL"), "{told}");
+    }
 }
 
 async fn a_token_works_in_its_own_namespace_whatever_the_caller_says(database: Database) {

@@ -12,6 +12,7 @@ suite![
     a_form_without_its_token_or_from_elsewhere_changes_nothing,
     a_key_is_exchanged_for_a_session_and_the_session_is_ended,
     a_wrong_key_opens_no_session,
+    signing_in_again_ends_the_session_before,
     a_session_ends_within_seconds_of_its_key,
     a_session_sees_its_namespace_alone,
     who_may_only_look_is_offered_nothing_to_send,
@@ -166,6 +167,10 @@ async fn a_key_is_exchanged_for_a_session_and_the_session_is_ended(database: Dat
     let fields = [("key", key.as_str()), ("csrf", token.as_str())];
     let secure = site.browser().post("/login", &fields, &[("x-forwarded-proto", "https")]).await;
     assert!(secure.header("set-cookie").ends_with("; Secure"), "{}", secure.header("set-cookie"));
+    for (protos, is_secure) in [("https, http", true), ("HTTPS,http", true), ("http, https", false)] {
+        let answer = site.browser().post("/login", &fields, &[("x-forwarded-proto", protos)]).await;
+        assert_eq!(answer.header("set-cookie").ends_with("; Secure"), is_secure, "{protos}");
+    }
     let left = browser.submit("/queues", "/logout", &[]).await;
     assert_eq!(leads_to(&left), "/login");
     assert!(left.header("set-cookie").starts_with("dormouse_session=; Path=/; Max-Age=0"));
@@ -174,9 +179,23 @@ async fn a_key_is_exchanged_for_a_session_and_the_session_is_ended(database: Dat
     let entries = site.get("/v1/audit").await.expect(200);
     assert_eq!(entries["items"][0]["what"], "session.close", "{entries}");
     assert!(
-        entries["items"][3]["what"] == "session.open" && entries["items"][3]["result"] == "ok",
+        entries["items"][6]["what"] == "session.open" && entries["items"][6]["result"] == "ok",
         "{entries}"
     );
+}
+
+async fn signing_in_again_ends_the_session_before(database: Database) {
+    let site = database.with_keys().await;
+    let [key, other] = [site.key("default", Scope::Read).await, site.key("acme", Scope::Read).await];
+    let mut browser = site.signed_in(&key).await;
+    let elsewhere = site.signed_in(&key).await;
+    let before = browser.cookie.clone();
+    let again = browser.submit("/queues", "/login", &[("key", other.as_str())]).await;
+    browser.keep(&again);
+    assert!(browser.page("/").await.contains("read of acme"));
+    browser.cookie = before;
+    assert_eq!(browser.get("/").await.status, 303, "the session before is over");
+    elsewhere.page("/").await;
 }
 
 async fn a_wrong_key_opens_no_session(database: Database) {

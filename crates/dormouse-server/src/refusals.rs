@@ -1,0 +1,157 @@
+//! What was refused before anything was done, for the audit log: counted, so that nobody can fill it.
+//!
+//! The first refusal of a kind is recorded at once. Those of the same kind within a minute are counted, and recorded
+//! in one entry when the minute is over. Kinds are few: who was refused, what they wanted, and why.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use dormouse::store::{NewAudit, Store};
+
+/// How long refusals of a kind are counted before they are recorded together.
+const COUNTED_FOR: Duration = Duration::from_secs(60);
+/// Kinds that are counted apart at a time, of callers who have shown who they are; what is beyond is counted as one.
+const KNOWN_MAX: usize = 1024;
+/// The same of all others, who can come from as many addresses as they like.
+const STRANGERS_MAX: usize = 8;
+/// Who is named when there are too many to name.
+const OTHERS: &str = "others";
+
+/// Refusals of the last minute.
+#[derive(Clone)]
+pub(crate) struct Refusals {
+    kinds_max: usize,
+    counts: Arc<Mutex<HashMap<Kind, u64>>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Kind {
+    namespace: String,
+    who: String,
+    what: String,
+    result: String,
+}
+
+impl Refusals {
+    /// Of callers who have shown who they are.
+    pub(crate) fn of_known() -> Self {
+        Self { kinds_max: KNOWN_MAX, counts: Arc::default() }
+    }
+
+    /// Of everybody else.
+    pub(crate) fn of_strangers() -> Self {
+        Self { kinds_max: STRANGERS_MAX, counts: Arc::default() }
+    }
+
+    /// Records a refusal, or counts it. A store that cannot take it does not make the refusal any less of one.
+    pub(crate) async fn note(&self, store: &Arc<dyn Store>, entry: NewAudit) {
+        self.note_for(COUNTED_FOR, store, entry).await;
+    }
+
+    async fn note_for(&self, counted_for: Duration, store: &Arc<dyn Store>, entry: NewAudit) {
+        let Some((kind, entry)) = self.first(entry) else { return };
+        record(&**store, entry).await;
+        let (counts, store) = (self.clone(), store.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(counted_for).await;
+            let more = counts.lock().remove(&kind).unwrap_or_default();
+            if more > 0 {
+                let result = format!("{} ({more} more)", kind.result);
+                let Kind { namespace, who, what, .. } = kind;
+                record(&*store, NewAudit { namespace, who, what, target: None, result }).await;
+            }
+        });
+    }
+
+    /// The entry, if it is the first of its kind; others are counted.
+    fn first(&self, entry: NewAudit) -> Option<(Kind, NewAudit)> {
+        let NewAudit { namespace, who, what, result, .. } = entry.clone();
+        let kind = Kind { namespace, who, what, result };
+        let mut counts = self.lock();
+        if let Some(more) = counts.get_mut(&kind) {
+            *more += 1;
+            return None;
+        }
+        if counts.len() < self.kinds_max {
+            counts.insert(kind.clone(), 0);
+            return Some((kind, entry));
+        }
+        let others = Kind {
+            namespace: dormouse::DEFAULT_NAMESPACE.to_owned(),
+            who: OTHERS.to_owned(),
+            what: "request".to_owned(),
+            result: "refused".to_owned(),
+        };
+        if let Some(more) = counts.get_mut(&others) {
+            *more += 1;
+            return None;
+        }
+        counts.insert(others.clone(), 0);
+        let Kind { namespace, who, what, result } = others.clone();
+        Some((others, NewAudit { namespace, who, what, target: None, result }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Kind, u64>> {
+        self.counts.lock().expect("no code panics while it holds this lock")
+    }
+}
+
+async fn record(store: &dyn Store, entry: NewAudit) {
+    if let Err(error) = store.record_audit(vec![entry]).await {
+        tracing::warn!(%error, "a refusal could not be recorded in the audit log");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse::store::AuditFilter;
+
+    use super::*;
+
+    fn entry(who: &str) -> NewAudit {
+        NewAudit {
+            namespace: "default".to_owned(),
+            who: who.to_owned(),
+            what: "instance.cancel".to_owned(),
+            target: Some("7".to_owned()),
+            result: "forbidden".to_owned(),
+        }
+    }
+
+    async fn recorded(store: &Arc<dyn Store>, count: usize) -> Vec<(String, String)> {
+        loop {
+            let filter = AuditFilter { limit: 500, ..AuditFilter::default() };
+            let entries = store.audit(filter).await.expect("a read");
+            if entries.len() >= count {
+                return entries.into_iter().rev().map(|told| (told.entry.who, told.entry.result)).collect();
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_is_recorded_at_once_and_the_others_of_its_minute_in_one_entry() {
+        let store = dormouse::Client::open("sqlite::memory:").await.expect("a store").store().clone();
+        let refusals = Refusals::of_strangers();
+        for _ in 0..1000 {
+            refusals.note_for(Duration::from_millis(300), &store, entry("reader")).await;
+        }
+        let told = |result: &str| ("reader".to_owned(), result.to_owned());
+        assert_eq!(recorded(&store, 2).await, [told("forbidden"), told("forbidden (999 more)")]);
+        assert!(refusals.lock().is_empty(), "what was recorded is forgotten");
+    }
+
+    #[tokio::test]
+    async fn more_kinds_than_can_be_told_apart_are_one() {
+        let store = dormouse::Client::open("sqlite::memory:").await.expect("a store").store().clone();
+        let refusals = Refusals::of_strangers();
+        for number in 0..1000 {
+            refusals.note(&store, entry(&format!("source {number}"))).await;
+        }
+        let told = recorded(&store, STRANGERS_MAX + 1).await;
+        assert_eq!(told.len(), STRANGERS_MAX + 1);
+        assert_eq!(told.last(), Some(&(OTHERS.to_owned(), "refused".to_owned())));
+        assert_eq!(refusals.lock().len(), STRANGERS_MAX + 1);
+    }
+}
