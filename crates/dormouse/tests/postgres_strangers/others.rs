@@ -229,7 +229,7 @@ async fn events_stand_in_order_in_the_feed_when_their_numbers_start_again() {
     let verbs = Verbs::on(&database.url).await;
     let start = verbs.store.changes(None, None, 0).await.expect("a read").next;
     execute(&mut connect(&database).await, "select setval('dormouse.event_ids', 1048570)").await;
-    let inserted: Vec<_> = verbs.insert(vec![m(); 20]).await.iter().map(|new| new.id()).collect();
+    let inserted: Vec<_> = verbs.insert(vec![m(); 20]).await.iter().map(dormouse::Inserted::id).collect();
     let told = async {
         loop {
             let read = verbs.store.changes(None, Some(start), 100).await.expect("a read");

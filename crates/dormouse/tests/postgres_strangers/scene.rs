@@ -48,9 +48,9 @@ impl Scene {
             Hold::Instance => vec![m().key("held:0")],
             Hold::Instances => (0..600).map(|n| m().key(format!("held:{n}"))).collect::<Vec<NewInstance>>(),
         };
-        let held = verbs.insert(held).await.iter().map(|new| new.id()).collect();
+        let held = verbs.insert(held).await.iter().map(dormouse::Inserted::id).collect();
         let free = vec![m(), m().lane("free"), m().key("free")];
-        let free = verbs.insert(free).await.iter().map(|new| new.id()).collect();
+        let free = verbs.insert(free).await.iter().map(dormouse::Inserted::id).collect();
         Self { database, verbs, worker, hold, held, free }
     }
 
