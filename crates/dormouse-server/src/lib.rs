@@ -20,6 +20,7 @@ mod refusals;
 mod repeat;
 mod route;
 mod server;
+mod sight;
 mod span;
 mod stop;
 mod traced;

@@ -10,6 +10,8 @@ use metrics::{
     Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Label, Metadata, Recorder, SharedString, Unit,
 };
 
+use crate::sight::Sight;
+
 /// Upper bounds of the buckets of times, in seconds.
 const SECONDS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 /// Upper bounds of the buckets of sizes.
@@ -31,6 +33,8 @@ struct Series {
 struct Name {
     metric: String,
     labels: String,
+    /// The machine that the labels name.
+    machine: Option<String>,
 }
 
 impl Exporter {
@@ -42,7 +46,9 @@ impl Exporter {
         Some(exporter)
     }
 
-    pub(crate) fn render(&self) -> String {
+    /// What was counted, but for that of machines which the caller does not see.
+    pub(crate) fn render(&self, sight: &Sight) -> String {
+        let is_seen = |name: &Name| name.machine.as_deref().is_none_or(|machine| sight.sees(machine));
         let series = self.lock();
         let mut text = String::new();
         let mut last = String::new();
@@ -52,15 +58,15 @@ impl Exporter {
                 last.clone_from(&name.metric);
             }
         };
-        for (name, counter) in &series.counters {
+        for (name, counter) in series.counters.iter().filter(|(name, _)| is_seen(name)) {
             head(&mut text, name, "counter");
             line(&mut text, &name.metric, &name.labels, counter.load(Ordering::Relaxed));
         }
-        for (name, gauge) in &series.gauges {
+        for (name, gauge) in series.gauges.iter().filter(|(name, _)| is_seen(name)) {
             head(&mut text, name, "gauge");
             line(&mut text, &name.metric, &name.labels, f64::from_bits(gauge.load(Ordering::Relaxed)));
         }
-        for (name, histogram) in &series.histograms {
+        for (name, histogram) in series.histograms.iter().filter(|(name, _)| is_seen(name)) {
             head(&mut text, name, "histogram");
             histogram.render(&mut text, name);
         }
@@ -106,7 +112,7 @@ impl Buckets {
         Self { bounds, counts, sum: AtomicU64::new(0) }
     }
 
-    fn render(&self, text: &mut String, Name { metric, labels }: &Name) {
+    fn render(&self, text: &mut String, Name { metric, labels, .. }: &Name) {
         let mut total = 0;
         let bounds = self.bounds.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
         for (bound, count) in bounds.zip(&self.counts) {
@@ -185,7 +191,8 @@ pub(crate) async fn gauges(client: &Client) -> dormouse::Result<String> {
 
 fn name(key: &Key) -> Name {
     let pairs: Vec<_> = key.labels().map(|label: &Label| (label.key(), label.value())).collect();
-    Name { metric: key.name().to_owned(), labels: labels(&pairs) }
+    let machine = pairs.iter().find(|(label, _)| *label == "machine").map(|(_, value)| (*value).to_owned());
+    Name { metric: key.name().to_owned(), labels: labels(&pairs), machine }
 }
 
 /// Labels as text. Their values come from users, so what would end one is escaped.
@@ -215,7 +222,7 @@ mod tests {
             metrics::histogram!("work_seconds").record(0.002);
             metrics::histogram!("work_seconds").record(99.0);
         });
-        let text = exporter.render();
+        let text = exporter.render(&Sight::All);
         for expected in [
             "# TYPE things_total counter\nthings_total{kind=\"a\\\"b\"} 3\n",
             "work_seconds_bucket{le=\"0.001\"} 0\nwork_seconds_bucket{le=\"0.0025\"} 1\n",

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::problem::{Cause, Problem};
 use crate::route::{Answer, Call};
+use crate::sight::Sight;
 use crate::view::StatusWord;
 
 /// Of which version.
@@ -52,11 +53,13 @@ struct EdgeView {
 
 pub(super) async fn graph(call: Call<GraphQuery>) -> Result<Answer<GraphView>, Problem> {
     let name = call.path("machine");
+    let is_seen = Sight::of(&call.caller, &call.client).await?.sees(name);
     let declared = match call.query.version {
         Some(version) => call.client.declaration(name, version).await?.filter(|told| told.version == version),
         None => call.client.declarations().await?.into_iter().find(|told| told.name == name),
     };
-    let graph = declared.and_then(|declared| Some((declared.version, declared.graph.clone()?)));
+    let graph =
+        declared.filter(|_| is_seen).and_then(|declared| Some((declared.version, declared.graph.clone()?)));
     let Some((version, Graph { nodes, edges })) = graph else {
         let told = "no worker has declared a graph of this machine and version";
         return Err(Problem::new(Cause::NotFound, told));

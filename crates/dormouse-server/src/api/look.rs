@@ -115,8 +115,10 @@ struct PlaceView {
 pub(super) async fn machines(call: Call) -> Result<Answer<MachinesView>, Problem> {
     let overview = Overview::of(&call.client).await?;
     let mut machines = BTreeMap::<String, MachineView>::new();
-    for code in call.client.registry().machines() {
-        machines.entry(code.name().to_owned()).or_default();
+    if !call.caller.is_tenant() {
+        for code in call.client.registry().machines() {
+            machines.entry(code.name().to_owned()).or_default();
+        }
     }
     for worker in overview.live_workers() {
         for name in worker.machines.iter().map(|(name, _)| name).collect::<BTreeSet<_>>() {

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::problem::{Cause, Problem};
 use crate::route::{Answer, Call, Reply};
+use crate::sight::Sight;
 use crate::{metrics, openapi};
 
 /// A store that takes longer to answer is no use to a request.
@@ -49,7 +50,10 @@ pub(super) async fn readyz(call: Call) -> Result<Answer<Health>, Problem> {
 }
 
 pub(super) async fn metrics(call: Call) -> Result<Text, Problem> {
-    let mut text = call.app.exporter.as_ref().map(metrics::Exporter::render).unwrap_or_default();
+    let mut text = match &call.app.exporter {
+        Some(exporter) => exporter.render(&Sight::of(&call.caller, &call.client).await?),
+        None => String::new(),
+    };
     text += &metrics::gauges(&call.client).await?;
     Ok(Text(text))
 }

@@ -8,9 +8,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::signals::{DeliveredView, SignalBody};
+use crate::access::Caller;
 use crate::body::Object;
 use crate::problem::{Cause, Problem};
 use crate::route::{Answer, Call, Nothing};
+use crate::sight::{self, Sight};
 use crate::span::{self, SPAN_PATTERN};
 use crate::view::StatusWord;
 
@@ -96,8 +98,12 @@ pub(super) struct StartedView {
 
 pub(super) async fn one(call: Call<Nothing, StartBody>) -> Result<Answer<StartedView>, Problem> {
     let (key, has_signals) = (call.body.key.clone(), !call.body.signals.is_empty());
-    let new = call.body.into_new(&call.client, &mut Versions::default()).await?;
-    let inserted = call.client.start_many([new]).await?.pop().expect("one instance, one answer");
+    let (caller, client) = (&call.caller, &call.client);
+    let new = call.body.into_new(caller, client, &mut Versions::default()).await?;
+    let inserted = match client.start_many([new]).await {
+        Ok(mut inserted) => inserted.pop().expect("one instance, one answer"),
+        Err(error) => return Err(sight::refused(error, caller, client).await),
+    };
     match inserted {
         Inserted::New(id) => {
             Answer::created(format!("{}/{id}", call.parts.full_path), StartedView::of(Inserted::New(id)))
@@ -138,10 +144,14 @@ pub(super) async fn many(call: Call<Nothing, BatchBody>) -> Result<Answer<BatchV
     for (index, Object(body)) in call.body.instances.into_iter().enumerate() {
         let in_place =
             |problem: Problem| Problem { detail: format!("entry {index}: {}", problem.detail), ..problem };
-        batch.push(body.into_new(&call.client, &mut versions).await.map_err(in_place)?);
+        batch.push(body.into_new(&call.caller, &call.client, &mut versions).await.map_err(in_place)?);
     }
-    let results = call.client.start_many(batch).await?.into_iter().map(StartedView::of).collect();
-    Answer::ok(BatchView { results })
+    match call.client.start_many(batch).await {
+        Ok(inserted) => {
+            Answer::ok(BatchView { results: inserted.into_iter().map(StartedView::of).collect() })
+        }
+        Err(error) => Err(sight::refused(error, &call.caller, &call.client).await),
+    }
 }
 
 pub(super) fn check_batch(entries: usize) -> Result<(), Problem> {
@@ -165,7 +175,12 @@ impl StartedView {
 }
 
 impl StartBody {
-    async fn into_new(self, client: &Client, versions: &mut Versions) -> Result<NewInstance, Problem> {
+    async fn into_new(
+        self,
+        caller: &Caller,
+        client: &Client,
+        versions: &mut Versions,
+    ) -> Result<NewInstance, Problem> {
         let start_at = self.start_at()?;
         let version = match self.version {
             Some(version) => version,
@@ -175,17 +190,11 @@ impl StartBody {
         let declared = declared.filter(|declared| declared.version == version);
         let steps = declared.as_ref().map(|declared| declared.steps.as_slice()).unwrap_or_default();
         let step = self.step.or_else(|| first(declared.as_deref()?));
-        let step = match (step, steps) {
-            (Some(step), []) => step,
-            (Some(step), known) if known.contains(&step) => step,
-            (Some(step), known) => {
-                let told =
-                    format!("machine {} has no step {step:?}; it has {}", self.machine, known.join(", "));
-                return Err(Problem::new(Cause::InvalidState, told));
-            }
-            (None, []) => return Err(Problem::invalid("`step` is missing: the step to start at")),
-            (None, known) => {
-                return Err(Problem::invalid(format!("`step` is missing: one of {}", known.join(", "))));
+        let step = match step {
+            Some(step) if steps.is_empty() || steps.contains(&step) => step,
+            step => {
+                let is_seen = Sight::of(caller, client).await?.sees(&self.machine);
+                return Err(no_such_step(&self.machine, step, if is_seen { steps } else { &[] }));
             }
         };
         let mut new = NewInstance::named(self.machine, version, At { step: step.into(), state: self.state });
@@ -214,6 +223,22 @@ impl StartBody {
             (None, Some(text)) => Ok(Some(When::In(span::parse(text).map_err(Problem::invalid)?))),
             (None, None) => Ok(None),
         }
+    }
+}
+
+/// Why an instance cannot start: at a step that is not there, or at none. `known` are the steps that may be told.
+fn no_such_step(machine: &str, step: Option<String>, known: &[String]) -> Problem {
+    let known = known.join(", ");
+    match step {
+        Some(step) if known.is_empty() => {
+            Problem::new(Cause::InvalidState, format!("machine {machine} has no step {step:?}"))
+        }
+        Some(step) => {
+            let told = format!("machine {machine} has no step {step:?}; it has {known}");
+            Problem::new(Cause::InvalidState, told)
+        }
+        None if known.is_empty() => Problem::invalid("`step` is missing: the step to start at"),
+        None => Problem::invalid(format!("`step` is missing: one of {known}")),
     }
 }
 

@@ -6,7 +6,9 @@ use serde_json::Number;
 
 use super::fields::Fields;
 use super::json::short;
+use super::visit::Visit;
 use crate::problem::Problem;
+use crate::sight::Sight;
 
 /// The field that says that the others are to be read by the type.
 const TYPED: &str = "typed";
@@ -22,9 +24,11 @@ pub(super) async fn of_signal(
 }
 
 /// What a signal takes, by whichever machine declares it.
-pub(super) async fn of_any_signal(client: &Client, signal: &str) -> Result<Option<Form>, Problem> {
-    let declared = client.declarations().await?;
-    Ok(declared.iter().find_map(|declared| declared.accepted(signal)).map(|accepted| accepted.form.clone()))
+pub(super) async fn of_any_signal(visit: &Visit, signal: &str) -> Result<Option<Form>, Problem> {
+    let sight = Sight::of(&visit.caller, &visit.client).await?;
+    let declared = visit.client.declarations().await?;
+    let mut seen = declared.iter().filter(|declared| sight.sees(&declared.name));
+    Ok(seen.find_map(|declared| declared.accepted(signal)).map(|accepted| accepted.form.clone()))
 }
 
 /// What the step that will see an answer takes, where its machine declares it.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse::store::Count;
-use dormouse::{Client, Declaration, Status};
+use dormouse::{Declaration, Status};
 use maud::{Markup, html};
 
 use super::Answered;
@@ -17,7 +17,7 @@ use crate::problem::{Cause, Problem};
 
 pub(super) async fn show(visit: Visit) -> Answered {
     let overview = Overview::of(&visit.client).await?;
-    let machines = machines(&visit.client, &overview);
+    let machines = machines(&visit, &overview);
     let s = &visit.shell;
     visit.page("Machines", &html! {
         h1 { "Machines" }
@@ -61,10 +61,12 @@ impl Machine<'_> {
     }
 }
 
-fn machines<'a>(client: &'a Client, overview: &'a Overview) -> BTreeMap<&'a str, Machine<'a>> {
+fn machines<'a>(visit: &'a Visit, overview: &'a Overview) -> BTreeMap<&'a str, Machine<'a>> {
     let mut machines = BTreeMap::<&str, Machine<'_>>::new();
-    for code in client.registry().machines() {
-        machines.entry(code.name()).or_default();
+    if !visit.caller.is_tenant() {
+        for code in visit.client.registry().machines() {
+            machines.entry(code.name()).or_default();
+        }
     }
     for worker in overview.live_workers() {
         for name in worker.machines.iter().map(|(name, _)| name.as_str()).collect::<BTreeSet<_>>() {
@@ -90,7 +92,7 @@ fn runs(machine: &Machine<'_>) -> Markup {
 
 pub(super) async fn one(visit: Visit) -> Answered {
     let overview = Overview::of(&visit.client).await?;
-    let machines = machines(&visit.client, &overview);
+    let machines = machines(&visit, &overview);
     let name = visit.path("machine");
     let unknown = || {
         Problem::new(Cause::NotFound, format!("no worker runs a machine {name:?}, and it has no instances"))

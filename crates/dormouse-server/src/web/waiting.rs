@@ -51,7 +51,7 @@ async fn who(visit: Visit, signal: String) -> Answered {
     };
     let page = visit.client.list(filter).await?;
     let now = visit.client.store().about().await?.now;
-    let form = form::of_any_signal(&visit.client, &signal).await?;
+    let form = form::of_any_signal(&visit, &signal).await?;
     let sample = form.map_or_else(|| "null".to_owned(), |form| form::sample(&form));
     let (s, query) = (&visit.shell, visit.query.with(&[("notice", None)]));
     let next = page.next.map(|id| cursor::encode(List::Instances, id.0));

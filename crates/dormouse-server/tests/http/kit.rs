@@ -3,6 +3,7 @@
 #![allow(unreachable_pub, reason = "a test target has no outside")]
 
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,7 +12,7 @@ use dormouse::graph::Graph;
 use dormouse::prelude::*;
 use dormouse::store::{Namespaces, Scope};
 use dormouse::{Accepts, Client, Engine, InteractionId, Takes, Tokens};
-use dormouse_server::{Access, Server};
+use dormouse_server::{Access, Exporter, Server};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -62,14 +63,32 @@ impl Database {
         self.serve(Access::keys()).await
     }
 
+    /// A server over it that asks for API keys and tells what this process counts, with an engine that serves one
+    /// namespace alone.
+    pub async fn for_tenant(self, namespace: &str) -> Site {
+        static EXPORTER: OnceLock<Option<Exporter>> = OnceLock::new();
+        let exporter = EXPORTER.get_or_init(Exporter::install).clone().expect("the only recorder");
+        let served = Namespaces::Only(vec![namespace.to_owned()]);
+        self.serve_for(served, Access::keys(), |server| server.exporter(exporter)).await
+    }
+
     async fn serve(self, access: Access) -> Site {
         self.serve_as(access, |server| server).await
     }
 
     async fn serve_as(self, access: Access, set: impl FnOnce(Server) -> Server) -> Site {
+        self.serve_for(Namespaces::All, access, set).await
+    }
+
+    async fn serve_for(
+        self,
+        namespaces: Namespaces,
+        access: Access,
+        set: impl FnOnce(Server) -> Server,
+    ) -> Site {
         let builder = Engine::open(&self.url).await.expect("a new database opens");
         let builder =
-            builder.namespaces(Namespaces::All).machine(Shop).machine(Review).job(Double).queue("default", 8);
+            builder.namespaces(namespaces).machine(Shop).machine(Review).job(Double).queue("default", 8);
         let builder = builder.machine(Survey);
         let engine = builder.start().await.expect("the engine starts");
         let client = engine.client();

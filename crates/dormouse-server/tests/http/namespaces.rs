@@ -12,6 +12,7 @@ suite![
     lists_counts_and_logs_show_one_namespace_alone,
     a_key_names_its_namespace_and_a_header_changes_nothing,
     without_keys_a_header_chooses_the_namespace,
+    a_tenant_sees_the_machines_that_serve_it_or_that_it_has_instances_of,
 ];
 
 async fn another_namespaces_instance_answers_exactly_as_one_that_never_was(database: Database) {
@@ -120,4 +121,67 @@ async fn without_keys_a_header_chooses_the_namespace(database: Database) {
     let request = site.request(Method::GET, "/v1/instances").header("dormouse-namespace", "");
     let answer = site.send(request.body(Body::empty()).expect("a request")).await;
     answer.expect_problem(422, "invalid-name");
+}
+
+async fn a_tenant_sees_the_machines_that_serve_it_or_that_it_has_instances_of(database: Database) {
+    let mut site = database.for_tenant("acme").await;
+    let [acme, umbrella] = [site.key("acme", Scope::Admin).await, site.key("umbrella", Scope::Admin).await];
+    site.set_key(&acme);
+    site.order(1).await;
+    let (seen, metrics) = (names(&site).await, site.get("/metrics").await.text);
+    assert_eq!(seen, ["double", "review", "shop", "survey"]);
+    assert!(
+        metrics.lines().any(|line| !line.contains("status=") && line.contains("machine=\"shop\"")),
+        "{metrics}"
+    );
+    site.get("/v1/machines/review/graph").await.expect_problem(404, "not-found");
+    site.get("/v1/machines/shop/graph").await.expect(200);
+    let misspelt = json!({ "machine": "shpo", "step": "Start", "state": { "order": 1 } });
+    let told = site.post("/v1/instances", misspelt.clone()).await.expect_problem(422, "undeclared-machine");
+    assert_eq!(told["nearest"], "shop");
+
+    site.set_key(&umbrella);
+    assert_eq!(names(&site).await, Vec::<String>::new());
+    let unseen = site.get("/v1/machines/shop/graph").await.expect_problem(404, "not-found");
+    let never = site.get("/v1/machines/never/graph?version=1").await.expect_problem(404, "not-found");
+    assert_eq!(unseen, never);
+    site.get("/v1/machines/shop/graph?version=1").await.expect_problem(404, "not-found");
+    let told = [
+        site.post("/v1/instances", misspelt.clone()).await.expect_problem(422, "undeclared-machine"),
+        site.post("/v1/instances/batch", json!({ "instances": [misspelt] }))
+            .await
+            .expect_problem(422, "undeclared-machine"),
+        site.post("/v1/instances", json!({ "machine": "shop", "step": "Nope", "state": {} }))
+            .await
+            .expect_problem(422, "invalid-state"),
+        site.post("/v1/instances", json!({ "machine": "survey" }))
+            .await
+            .expect_problem(400, "invalid-request"),
+    ];
+    for told in told {
+        let detail = told["detail"].as_str().expect("text").replace("machine shop", "");
+        let inside = ["shop", "Ship", "Told"].iter().find(|inside| detail.contains(**inside));
+        assert_eq!((inside, &told["nearest"]), (None, &Value::Null), "{told}");
+    }
+    let metrics = site.get("/metrics").await.text;
+    assert!(metrics.contains("dormouse_http_seconds_count") && !metrics.contains("machine="), "{metrics}");
+    let key = umbrella.clone();
+    site.clear_key();
+    let browser = site.signed_in(&key).await;
+    assert!(browser.page("/machines").await.contains("No machine is known."));
+    assert_eq!(browser.get("/machines/shop").await.status, 404);
+
+    // Whoever knows its name may start it, and sees it from then on.
+    site.set_key(&umbrella);
+    let new = json!({ "machine": "shop", "step": "Start", "state": { "order": 1 } });
+    site.post("/v1/instances", new).await.expect(201);
+    assert_eq!(names(&site).await, ["shop"]);
+    site.get("/v1/machines/shop/graph").await.expect(200);
+}
+
+/// The machines that the site's caller sees.
+async fn names(site: &Site) -> Vec<String> {
+    let seen = site.get("/v1/machines").await.expect(200);
+    let machines = seen["machines"].as_array().expect("machines").iter();
+    machines.map(|machine| machine["name"].as_str().expect("a name").to_owned()).collect()
 }

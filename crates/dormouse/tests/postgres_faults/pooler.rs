@@ -85,7 +85,8 @@ async fn a_call_whose_answer_the_pooler_lost_is_not_made_twice() {
     let pooler = pooler(&database, "lost");
     let client = Client::open(&format!("{}?connections=8", pooler.url("postgres"))).await.expect("it opens");
     let there = (0..CALLS).map(|_| NewInstance::of::<Ticket>(Ticketing::Start { number: 0 }));
-    let there: Vec<_> = client.start_many(there).await.expect("starts").iter().map(dormouse::Inserted::id).collect();
+    let there: Vec<_> =
+        client.start_many(there).await.expect("starts").iter().map(dormouse::Inserted::id).collect();
     stall_commits(&database).await;
     let mut calls = JoinSet::new();
     let signaller = client.clone();

@@ -8,5 +8,6 @@ mod database;
 mod others;
 mod scene;
 mod table;
+mod tenants;
 #[path = "../postgres_plans/verbs.rs"]
 mod verbs;

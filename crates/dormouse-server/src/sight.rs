@@ -1,0 +1,59 @@
+//! Which machines a caller sees.
+//!
+//! What workers declare is one for all tenants, as is the code that is registered with this process. So a tenant, which is
+//! whoever comes with an API key, sees the machines that live workers run for its namespace, and those that it has instances
+//! of. Whoever may choose the namespace sees all of them.
+
+use std::collections::HashSet;
+
+use dormouse::{Client, Error};
+
+use crate::access::{Caller, Pass};
+use crate::problem::Problem;
+
+pub(crate) enum Sight {
+    All,
+    Only(HashSet<String>),
+}
+
+impl Caller {
+    /// Whether the caller is in one namespace, and is not to hear of others.
+    pub(crate) fn is_tenant(&self) -> bool {
+        matches!(self.pass, Pass::Key { .. })
+    }
+}
+
+impl Sight {
+    /// `client` is in the caller's namespace.
+    pub(crate) async fn of(caller: &Caller, client: &Client) -> Result<Self, Problem> {
+        if !caller.is_tenant() {
+            return Ok(Self::All);
+        }
+        let (stats, now) = (client.stats().await?, client.store().about().await?.now);
+        let namespace = client.namespace();
+        let serving =
+            stats.workers.iter().filter(|at| at.lease_until >= now && at.namespaces.contains(namespace));
+        let served = serving.flat_map(|worker| &worker.machines).map(|(name, _)| name.clone());
+        let own = stats.instances.iter().filter(|count| count.namespace == namespace && count.count > 0);
+        Ok(Self::Only(served.chain(own.map(|count| count.machine.clone())).collect()))
+    }
+
+    pub(crate) fn sees(&self, machine: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(machines) => machines.contains(machine),
+        }
+    }
+}
+
+/// What to tell of a start that failed: no name of a machine that the caller does not see.
+pub(crate) async fn refused(error: Error, caller: &Caller, client: &Client) -> Problem {
+    let Error::UnknownMachine { machine, nearest: Some(nearest) } = error else { return error.into() };
+    match Sight::of(caller, client).await {
+        Ok(sight) => {
+            let nearest = Some(nearest).filter(|nearest| sight.sees(nearest));
+            Error::UnknownMachine { machine, nearest }.into()
+        }
+        Err(problem) => problem,
+    }
+}
