@@ -45,11 +45,19 @@ where
         return None;
     }
     let provider = provider(service)
-        .inspect_err(|error| eprintln!("no traces are sent, as OTLP cannot be set up: {error}"))
+        .inspect_err(|error| {
+            eprintln!("no traces are sent, as OTLP cannot be set up: {}", inert(&error.to_string()))
+        })
         .ok()?;
     let tracer = PROVIDER.get_or_init(|| provider).tracer("dormouse");
     let told = Targets::new().with_default(LevelFilter::INFO).with_target("dormouse", LevelFilter::DEBUG);
     Some(tracing_opentelemetry::layer().with_tracer(tracer).with_filter(told))
+}
+
+/// An error without the secrets of an address that it may repeat.
+fn inert(error: &str) -> String {
+    let set = ENDPOINTS.iter().filter_map(|name| env::var(name).ok()).filter(|url| !url.is_empty());
+    set.fold(error.to_owned(), |told, url| told.replace(&url, &dormouse::store::shown(&url)))
 }
 
 fn provider(service: &str) -> Result<SdkTracerProvider, Box<dyn std::error::Error>> {

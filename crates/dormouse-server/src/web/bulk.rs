@@ -170,7 +170,7 @@ fn named(visit: &Visit, meant: &[Instance]) -> Markup {
 async fn signal_fields(visit: &Visit) -> Result<Markup, Problem> {
     let query = &visit.query;
     let name = query.get("name").or(query.get("awaiting"));
-    let form = form::of_any_signal(&visit, name.unwrap_or_default()).await?;
+    let form = form::of_any_signal(visit, name.unwrap_or_default()).await?;
     let payload =
         query.text("payload").or(form.as_ref().map(form::sample)).unwrap_or_else(|| "null".to_owned());
     Ok(html! {

@@ -30,6 +30,7 @@ fn help_shows_no_value_of_the_environment() {
 
 #[test]
 fn an_address_is_told_without_its_secrets_wherever_they_are() {
+    let dir = tempfile::tempdir().expect("a directory");
     let mut command = dormouse();
     let both = ["--db", "x.db", "--server", "https://ann:hunter2@example.com", "ls"];
     let output = command.args(both).output().expect("a run");
@@ -44,9 +45,12 @@ fn an_address_is_told_without_its_secrets_wherever_they_are() {
         ("DORMOUSE_DB", "postgres://ann@127.0.0.1:1/shop?password=hunter2&sslpassword=hunter2"),
         ("DORMOUSE_DB", "postgres://ann@127.0.0.1:port/shop?password=hunter2"),
         ("DORMOUSE_DB", "postgres://ann@127.0.0.1:1/shop?connections=hunter2"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://ann:hunter2@collector example"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://ann:hunter2@127.0.0.1:1/"),
     ] {
-        let output =
-            dormouse().env("RUST_LOG", "trace").env(variable, url).arg("ls").output().expect("a run");
+        let mut command = dormouse();
+        command.env("RUST_LOG", "trace").env(variable, url).current_dir(dir.path());
+        let output = command.arg("ls").output().expect("a run");
         assert!(!output.status.success());
         assert!(!said(&output).contains("hunter2"), "{url}: {}", said(&output));
     }
@@ -182,6 +186,8 @@ fn an_open_server_makes_no_key_and_closes_when_one_is_made_over_the_database() {
         while ask(None, &["ls"]).status.code() != Some(5) {
             assert!(Instant::now() < deadline, "it still lets anyone in");
         }
+        let audit = String::from_utf8(run(&place.db, &["audit"]).stdout).expect("text");
+        assert!(audit.contains("nobody, at 127.0.0.1") && audit.contains("unauthenticated"), "{audit}");
         let secret = made["secret"].as_str().expect("a secret");
         // Over a server, with a key: made, listed, revoked.
         let other = ask(Some(secret), &["--json", "keys", "create", "--label", "robot", "--scope", "read"]);

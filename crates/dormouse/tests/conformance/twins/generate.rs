@@ -218,6 +218,7 @@ impl Random {
             },
             who: self.perhaps(4, |random| random.of(&PEOPLE)),
             by: self.perhaps(4, |random| random.of(&["carla", "resume token"])),
+            token: self.perhaps(4, |random| random.0.u32(0..3) > 0),
         }
     }
 

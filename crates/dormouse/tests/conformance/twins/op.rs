@@ -84,6 +84,8 @@ pub struct Answer {
     pub result: Result<Json, String>,
     pub who: Option<&'static str>,
     pub by: Option<&'static str>,
+    /// Whether it comes with a resume token, and whether that is still good.
+    pub token: Option<bool>,
 }
 
 /// An instance to be inserted.

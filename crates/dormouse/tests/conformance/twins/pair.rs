@@ -9,7 +9,7 @@ use dormouse::store::{
 };
 use dormouse::{
     Declaration, Error, InboxSignal, Inserted, Instance, InstanceId, Interaction, InteractionId, Json,
-    Process, Run, SignalId, Status, Target, Transition, UnitView, WorkerId,
+    Process, Run, SignalId, Status, Target, Transition, UnitId, UnitView, WorkerId,
 };
 
 use super::look::same;
@@ -243,10 +243,18 @@ impl Pair {
                 Err(correlation) => Some(Which::Correlation(correlation.to_owned())),
             };
             let Some(to) = to else { continue };
-            let own = match &to {
-                Which::Id(id) => self.item(*id).await.map(|item| item.namespace),
+            let item = match &to {
+                Which::Id(id) => self.item(*id).await,
                 Which::Correlation(_) => None,
             };
+            let hour = dormouse::jiff::SignedDuration::from_hours(1);
+            let proof = answer.token.zip(item.as_ref()).map(|(is_good, item)| dormouse::store::Proof {
+                instance: item.instance,
+                unit: item.unit,
+                sends: item.sends,
+                expires_at: self.left.now() + if is_good { hour } else { -hour },
+            });
+            let own = item.map(|item| item.namespace);
             answers.push(Completion {
                 namespace: answer
                     .namespace
@@ -257,10 +265,15 @@ impl Pair {
                 result: answer.result.clone(),
                 assignee: answer.who.map(str::to_owned),
                 by: answer.by.map(str::to_owned),
-                proof: None,
+                proof,
             });
         }
         let there = |answer: &Completion| Completion {
+            proof: answer.proof.map(|proof| dormouse::store::Proof {
+                instance: InstanceId(self.names.instances.right(proof.instance.0)),
+                unit: UnitId(self.names.units.right(proof.unit.0)),
+                ..proof
+            }),
             to: match &answer.to {
                 Which::Id(id) => Which::Id(InteractionId(self.names.interactions.right(id.0))),
                 other => other.clone(),

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use dormouse::store::{Assigned, Completed, Completion, InteractionFilter, Proof, Refusal, Which};
-use dormouse::{Ask, Dispatch, InstanceId, InteractionId, InteractionStatus, Json, Status, UnitId};
+use dormouse::{
+    Ask, Dispatch, InstanceId, Interaction, InteractionId, InteractionStatus, Json, Status, UnitId,
+};
 
 use super::kit::*;
 use crate::kit::*;
@@ -17,6 +19,7 @@ suite![
     an_answer_may_name_its_correlation_id,
     a_correlation_id_of_several_open_interactions_is_refused,
     a_proof_that_does_not_fit_or_is_too_old_is_refused,
+    a_proof_reads_back_its_holders_own_answer_alone_and_while_it_is_good,
     a_batch_says_for_each_what_became_of_it,
     a_claimed_interaction_is_answered_by_its_claimant,
     a_claim_runs_out_and_can_be_given_back,
@@ -132,6 +135,31 @@ async fn a_proof_that_does_not_fit_or_is_too_old_is_refused(kit: Kit) {
     kit.turn_back(Duration::from_secs(1));
     let proven = Completion { proof: Some(right), ..completion(item.id, 1) };
     assert_eq!(answer(&kit, proven).await, Completed::Admitted { woke: true });
+}
+
+async fn a_proof_reads_back_its_holders_own_answer_alone_and_while_it_is_good(kit: Kit) {
+    let worker = kit.worker("w").await;
+    let by = |who: &str, id, proof| Completion { by: Some(who.to_owned()), proof, ..completion(id, 1) };
+    let proof_of = |item: &Interaction| Proof {
+        instance: item.instance,
+        unit: item.unit,
+        sends: 0,
+        expires_at: kit.now() + HOUR,
+    };
+    let theirs = items(&kit, parked(&kit, worker, one("a")).await).await.remove(0);
+    let own = items(&kit, parked(&kit, worker, one("b")).await).await.remove(0);
+    let (of_theirs, of_own) = (Some(proof_of(&theirs)), Some(proof_of(&own)));
+    assert_eq!(answer(&kit, by("an operator", theirs.id, None)).await, Completed::Admitted { woke: true });
+    assert_eq!(answer(&kit, by("a token", own.id, of_own)).await, Completed::Admitted { woke: true });
+    let repeat = Completed::Repeat(Ok(Json::from(serde_json::json!(1))));
+    let unused = by("a token", theirs.id, of_theirs);
+    assert_eq!(answer(&kit, unused.clone()).await, Completed::Refused(Refusal::Answered));
+    assert_eq!(answer(&kit, by("a token", own.id, of_own)).await, repeat);
+    // Whoever needs no token is told who was first.
+    assert_eq!(answer(&kit, by("another operator", own.id, None)).await, repeat);
+    kit.advance(HOUR + Duration::from_secs(1));
+    assert_eq!(answer(&kit, unused).await, Completed::Refused(Refusal::Expired));
+    assert_eq!(answer(&kit, by("a token", own.id, of_own)).await, Completed::Refused(Refusal::Expired));
 }
 
 async fn a_batch_says_for_each_what_became_of_it(kit: Kit) {
