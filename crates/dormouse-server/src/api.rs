@@ -2,6 +2,7 @@
 
 mod admin;
 mod ahead;
+mod amend;
 mod events;
 mod instances;
 mod interactions;
@@ -57,6 +58,18 @@ pub(crate) fn table() -> Vec<Route> {
             "instance.signal_batch",
             "Send many signals in one write",
             signals::many,
+        ),
+        Route::post(
+            "/v1/instances/{instance}/inbox/{signal}/drop",
+            "signal.drop",
+            "Remove a signal from its inbox",
+            amend::drop,
+        ),
+        Route::post(
+            "/v1/instances/{instance}/inbox/{signal}/edit",
+            "signal.edit",
+            "Give a signal in its inbox another payload",
+            amend::edit,
         ),
         Route::post("/v1/instances/{instance}/cancel", "instance.cancel", "Cancel it", operate::cancel),
         Route::post(

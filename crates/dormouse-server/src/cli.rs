@@ -8,6 +8,7 @@ mod ahead;
 pub(crate) mod conn;
 mod doctor;
 mod failure;
+mod inbox;
 mod instances;
 mod interactions;
 mod log;
@@ -99,8 +100,8 @@ pub enum Command {
     Watch(watch::Watch),
     /// Show an instance's history
     History(instances::History),
-    /// Show the signals that wait for an instance
-    Inbox(instances::One),
+    /// Show the signals that wait for an instance, or drop or edit one
+    Inbox(inbox::Inbox),
     /// List an instance's children
     Children(instances::One),
     /// Show how an instance ended, or wait for it
@@ -231,7 +232,7 @@ async fn ran(
         Command::Get(args) => instances::get(&conn, output, &args).await?,
         Command::Watch(args) => watch::watch(&conn, output, args).await?,
         Command::History(args) => instances::history(&conn, output, args).await?,
-        Command::Inbox(args) => instances::inbox(&conn, output, &args).await?,
+        Command::Inbox(args) => inbox::inbox(&conn, output, args).await?,
         Command::Children(args) => instances::children(&conn, output, &args).await?,
         Command::Result(args) => return instances::result(&conn, output, args).await,
         Command::Explain(args) => instances::explain(&conn, output, &args).await?,

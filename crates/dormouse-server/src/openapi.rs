@@ -134,6 +134,10 @@ fn path_parameter(name: &str) -> Value {
             json!({ "type": "string", "pattern": "^(-?[0-9]{1,18}|correlation:.+)$" }),
             "Its id, or `correlation:` and its correlation id.",
         ),
+        "signal" => (
+            json!({ "type": "string", "pattern": "^-?[0-9]{1,18}$" }),
+            "The signal's id, as the inbox shows it.",
+        ),
         "queue" => (json!({ "type": "string", "minLength": 1, "maxLength": 255 }), "The queue's name."),
         "machine" => (json!({ "type": "string", "minLength": 1, "maxLength": 255 }), "The machine's name."),
         "api_key" => (json!({ "type": "string" }), "The key's public part."),

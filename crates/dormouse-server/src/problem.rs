@@ -67,6 +67,8 @@ causes! {
     NotFound => "not-found", NOT_FOUND;
     /// There is no live instance to signal.
     NoTarget => "no-target", NOT_FOUND;
+    /// There is no such signal in the inbox.
+    NoSignal => "no-signal", NOT_FOUND;
     /// There is no such event in the history.
     NoEvent => "no-event", NOT_FOUND;
     /// There is no such route.
@@ -83,6 +85,10 @@ causes! {
     UnknownMachine => "unknown-machine", CONFLICT;
     /// No worker has declared the machine.
     UndeclaredMachine => "undeclared-machine", UNPROCESSABLE_ENTITY;
+    /// The machine names the signals it takes, and this is none of them.
+    UndeclaredSignal => "undeclared-signal", UNPROCESSABLE_ENTITY;
+    /// No machine, worker or instance names the queue.
+    UnknownQueue => "unknown-queue", UNPROCESSABLE_ENTITY;
     /// The interaction is claimed by somebody else, closed, or not the only one meant.
     CompletionRefused => "completion-refused", CONFLICT;
     /// A request with this Idempotency-Key is being done.
@@ -127,6 +133,19 @@ impl Problem {
 
     pub(crate) fn invalid(detail: impl Into<String>) -> Self {
         Self::new(Cause::InvalidRequest, detail)
+    }
+
+    /// How the audit log tells it: the cause, and the signal that was refused.
+    pub(crate) fn audited(&self) -> String {
+        const SIGNAL_CHARS_MAX: usize = 64;
+        let signal = self.members.get("signal").and_then(Value::as_str);
+        signal.map_or_else(
+            || self.cause.word().to_owned(),
+            |signal| {
+                let signal: String = signal.chars().take(SIGNAL_CHARS_MAX).collect();
+                format!("{} {signal}", self.cause.word())
+            },
+        )
     }
 
     pub(crate) fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
@@ -197,7 +216,8 @@ impl From<Error> for Problem {
             Error::InvalidState(_) | Error::InvalidOutcome(_) => problem(Cause::InvalidState),
             Error::KeyTaken { holder, .. } => problem(Cause::KeyTaken).with("holder", holder.0),
             Error::NoTarget(_) => problem(Cause::NoTarget),
-            Error::PayloadRefused { .. } => problem(Cause::PayloadRefused),
+            Error::PayloadRefused { signal, .. } => problem(Cause::PayloadRefused).with("signal", signal),
+            Error::NoSignal { .. } => problem(Cause::NoSignal),
             Error::NotFound(_) => problem(Cause::NotFound),
             Error::TokenRefused(refusal) => Self::token_refused(refusal),
             Error::CompletionRefused { refusal, .. } => {
@@ -216,6 +236,15 @@ impl From<Error> for Problem {
             }
             Error::UnknownMachine { nearest, .. } => {
                 let problem = problem(Cause::UndeclaredMachine);
+                nearest.into_iter().fold(problem, |problem, name| problem.with("nearest", name))
+            }
+            Error::UndeclaredSignal { signal, nearest, accepts, .. } => {
+                let problem =
+                    problem(Cause::UndeclaredSignal).with("signal", signal).with("accepts", accepts);
+                nearest.into_iter().fold(problem, |problem, name| problem.with("nearest", name))
+            }
+            Error::UnknownQueue { nearest, .. } => {
+                let problem = problem(Cause::UnknownQueue);
                 nearest.into_iter().fold(problem, |problem, name| problem.with("nearest", name))
             }
             Error::Untold { .. } => problem(Cause::UnknownMachine),

@@ -370,7 +370,7 @@ impl App {
             Ok(response) if is_by_token && response.extensions().get::<Unchanged>().is_some() => {}
             Ok(response) => self.record(caller, what, target.or_else(|| created(response)), "ok").await?,
             Err(problem) if is_by_token => self.refused(caller, what, target, problem).await,
-            Err(problem) => self.record(caller, what, target, problem.cause.word()).await?,
+            Err(problem) => self.record(caller, what, target, &problem.audited()).await?,
         }
         ended
     }

@@ -247,12 +247,16 @@ pub(crate) struct InboxView {
     pub(crate) payload: Json,
     pub(crate) dedup_key: Option<String>,
     pub(crate) at: Timestamp,
+    /// Why its machine cannot read it: drop or edit it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unreadable: Option<String>,
 }
 
-impl From<InboxSignal> for InboxView {
-    fn from(signal: InboxSignal) -> Self {
+impl InboxView {
+    /// A signal, and why its machine cannot read it.
+    pub(crate) fn of((signal, unreadable): (InboxSignal, Option<String>)) -> Self {
         let InboxSignal { id, name, payload, dedup_key, at } = signal;
-        Self { id: id.0, name, payload, dedup_key, at }
+        Self { id: id.0, name, payload, dedup_key, at, unreadable }
     }
 }
 

@@ -5,6 +5,7 @@
 //! and entry in the audit log.
 
 mod act;
+mod amend;
 mod bulk;
 mod chart;
 mod diff;
@@ -74,6 +75,8 @@ fn table() -> Vec<Page> {
         Page::post("/instances/{instance}/pause", act::pause),
         Page::post("/instances/{instance}/resume", act::resume),
         Page::post("/instances/{instance}/tags", act::tag),
+        Page::post("/instances/{instance}/inbox/{signal}/drop", amend::drop),
+        Page::post("/instances/{instance}/inbox/{signal}/edit", amend::edit),
         Page::get("/waiting", waiting::show),
         Page::get("/inbox", inbox::show),
         Page::get("/inbox/{interaction}", inbox::one),

@@ -1,6 +1,8 @@
 //! The command line as a person or a script meets it: over a database, and over a server.
 
 mod postgres;
+#[path = "cli/repair.rs"]
+mod repair;
 #[path = "cli/secrets.rs"]
 mod secrets;
 

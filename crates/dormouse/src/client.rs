@@ -1,5 +1,7 @@
 //! The client: start, signal, wait, look, operate. It needs a store, not an engine.
 
+mod amend;
+mod check;
 mod elsewhere;
 mod operate;
 mod signal;
@@ -12,8 +14,9 @@ mod within;
 
 use std::sync::Arc;
 
+pub use self::amend::AmendCall;
 use self::elsewhere::Elsewhere;
-pub use self::operate::{CancelCall, PauseCall, RetryCall, TagCall};
+pub use self::operate::{CancelCall, PauseCall, PauseQueueCall, RetryCall, TagCall};
 pub use self::signal::SignalCall;
 pub use self::start::{Start, Started};
 pub use self::what_if::{Foresight, Happening, Look};

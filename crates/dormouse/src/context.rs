@@ -1,7 +1,7 @@
 //! What a step knows about the instance it runs for.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -10,6 +10,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Reported;
+use crate::gate::Check;
 use crate::limits::Limits;
 use crate::machine::decode_at;
 use crate::store::sqlite::{self, OwnWrites};
@@ -35,12 +36,26 @@ pub struct Context {
     pub(crate) awaits: Vec<String>,
     pub(crate) inbox: Vec<InboxSignal>,
     pub(crate) children: Vec<ChildView>,
+    /// What it received and could not read.
+    pub(crate) unread: Arc<Mutex<Vec<UnreadSignal>>>,
     /// The one signal that its outcome is to consume; all that it received, unless one is named.
     pub(crate) takes: Arc<OnceLock<SignalId>>,
     pub(crate) now: Timestamp,
     pub(crate) cancel: CancellationToken,
     pub(crate) own: Arc<Own>,
     pub(crate) progress: Progress,
+}
+
+/// A signal that an instance received and whose payload is not of the type that its step asks for. It stays in the
+/// inbox until somebody drops or edits it, or the instance is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadSignal {
+    /// The signal.
+    pub id: SignalId,
+    /// Its name.
+    pub name: String,
+    /// The decoding error and its path.
+    pub error: String,
 }
 
 /// What a step reports while it runs.
@@ -215,12 +230,37 @@ impl Context {
         self.wake == Some(Wake::Timeout)
     }
 
-    /// The payloads of the awaited signals of this name, in order of arrival.
+    /// The payloads of the awaited signals of this name, in order of arrival. One that cannot be read is left out: it is
+    /// not consumed, stays in the inbox, and is listed by [`Context::unreadable`].
+    ///
+    /// Fails if a signal woke the step, and none of those that it awaits can be read. A machine that declares what it
+    /// [accepts](Machine::accepts) does not see that: it goes on waiting.
     pub fn received<T: DeserializeOwned>(&self, signal: Signal<T>) -> Result<Vec<T>> {
-        self.received_all()
-            .filter(|received| received.name == signal.name())
-            .map(|received| received.payload.decode("signal payload"))
-            .collect()
+        let mut payloads = Vec::new();
+        let mut first_error = None;
+        for received in self.received_all().filter(|received| received.name == signal.name()) {
+            match crate::json::decode_text(received.payload.as_str()) {
+                Ok(payload) => payloads.push(payload),
+                Err(reason) => {
+                    self.cannot_read(received, reason.clone());
+                    first_error.get_or_insert(reason);
+                }
+            }
+        }
+        let others = self.received_all().any(|received| received.name != signal.name());
+        match first_error {
+            Some(reason) if payloads.is_empty() && !others && self.wake == Some(Wake::Signal) => {
+                Err(Error::Decode { what: "signal payload", reason })
+            }
+            _ => Ok(payloads),
+        }
+    }
+
+    /// The awaited signals that [`Context::received`] could not read so far, in order of arrival.
+    pub fn unreadable(&self) -> Vec<UnreadSignal> {
+        let mut unread = self.unread().clone();
+        unread.sort_by_key(|unread| unread.id);
+        unread
     }
 
     /// Every awaited signal, in order of arrival.
@@ -326,21 +366,50 @@ impl Context {
         self.awaits.clear();
         self.children.clear();
         self.inbox = inbox;
+        self.unread = Arc::default();
         self.takes = Arc::default();
         self.now = now;
     }
 
-    /// The first awaited signal, and that one alone to consume: the others stay for another wait.
-    pub(crate) fn take_first(&self) -> Option<&InboxSignal> {
-        let first = self.received_all().next()?;
+    /// The first awaited signal that can be read, and that one alone to consume: the others stay for another wait.
+    pub(crate) fn take_first(&self, reads: Check) -> Option<&InboxSignal> {
+        let can_read = |received: &&InboxSignal| match reads(&received.payload) {
+            Ok(()) => true,
+            Err(reason) => {
+                self.cannot_read(received, reason);
+                false
+            }
+        };
+        let first = self.received_all().find(can_read)?;
         self.takes.get_or_init(|| first.id);
         Some(first)
     }
 
-    pub(crate) fn received_ids(&self) -> Vec<SignalId> {
+    /// The signals that the step was handed as received.
+    pub(crate) fn handed_ids(&self) -> Vec<SignalId> {
         match self.takes.get() {
             Some(one) => vec![*one],
             None => self.received_all().map(|signal| signal.id).collect(),
         }
+    }
+
+    /// Those that its progress consumes: what it could not read is not used up.
+    pub(crate) fn received_ids(&self) -> Vec<SignalId> {
+        let unread = self.unread();
+        let mut ids = self.handed_ids();
+        ids.retain(|id| unread.iter().all(|unread| unread.id != *id));
+        ids
+    }
+
+    /// Notes a signal that the step was handed and cannot be read.
+    pub(crate) fn cannot_read(&self, received: &InboxSignal, error: String) {
+        let mut unread = self.unread();
+        if unread.iter().all(|known| known.id != received.id) {
+            unread.push(UnreadSignal { id: received.id, name: received.name.clone(), error });
+        }
+    }
+
+    fn unread(&self) -> MutexGuard<'_, Vec<UnreadSignal>> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

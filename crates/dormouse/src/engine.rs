@@ -16,6 +16,7 @@ mod receiver;
 mod step;
 mod timer;
 mod unanswered;
+mod unread;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,6 +126,8 @@ struct Shared {
     committer: Committer,
     running: Arc<Running>,
     reported: Arc<Reported>,
+    /// Signals that could not be read, as the log has told.
+    unread: unread::Told,
     /// Stop claiming and let running steps end.
     stop: CancellationToken,
     /// Drop everything, as this registration is over.
@@ -201,6 +204,7 @@ async fn serve(
         committer,
         running: Arc::default(),
         reported: Arc::default(),
+        unread: unread::Told::default(),
         stop,
         abandon: abandon.clone(),
         broken: CancellationToken::new(),
@@ -271,6 +275,6 @@ fn registration(config: &Config, registry: &Registry) -> NewWorker {
         lease: config.lease,
         queues: config.queues.iter().map(|(name, _)| name.clone()).collect(),
         machines: registry.runs(),
-        declares: registry.declarations(config.history),
+        declares: registry.declarations(config.history).iter().map(|told| (**told).clone()).collect(),
     }
 }

@@ -135,9 +135,44 @@ pub enum Error {
         /// The decoding error and its path.
         reason: String,
     },
+    /// A signal that the machine does not declare, though it names those it takes; nothing was stored.
+    #[error(
+        "machine {machine} takes no signal {signal:?}{}: {}",
+        .nearest.as_ref().map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default(),
+        if .accepts.is_empty() { "it takes none".to_owned() } else { format!("it takes {}", .accepts.join(", ")) }
+    )]
+    UndeclaredSignal {
+        /// The signal's name.
+        signal: String,
+        /// The machine.
+        machine: String,
+        /// The declared name that is most like it, if one is.
+        nearest: Option<String>,
+        /// The names that the machine declares.
+        accepts: Vec<String>,
+    },
+    /// A queue that no machine, worker or instance names; nothing was changed.
+    #[error(
+        "there is no queue {queue:?}{}: no machine, worker or instance names it; say `even_if_unknown` to brake it all the same",
+        .nearest.as_ref().map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default()
+    )]
+    UnknownQueue {
+        /// Its name.
+        queue: String,
+        /// The known name that is most like it, if one is.
+        nearest: Option<String>,
+    },
     /// No such instance.
     #[error("there is no instance {0}")]
     NotFound(Target),
+    /// No such signal in the instance's inbox: it was never there, was consumed, or was dropped; nothing was changed.
+    #[error("instance {id} has no signal {signal} in its inbox: it was consumed or dropped, or never there")]
+    NoSignal {
+        /// The instance.
+        id: InstanceId,
+        /// The id asked for.
+        signal: i64,
+    },
     /// No such event in the instance's history (or history is off, or it was pruned).
     #[error(
         "instance {id} has no event {seq} in its history: it never happened, was pruned, or history is off"

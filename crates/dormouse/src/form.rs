@@ -1,11 +1,10 @@
-//! What documents of a type look like, told by the type's own `Deserialize`: enough to make a form of it.
+//! What documents of a type look like to a person who writes one: its outline, as far as a form can show it.
 
-use std::cell::Cell;
-use std::fmt;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use serde::de::value::StrDeserializer;
-use serde::de::{self, DeserializeOwned, DeserializeSeed, EnumAccess, MapAccess, VariantAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, forward_to_deserialize_any};
+use crate::Outline;
+use crate::outline::Member;
 
 /// What a document looks like, as far as its type tells.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,8 +40,6 @@ pub struct Field {
 
 /// Objects that are looked into in each other.
 const DEPTH_MAX: usize = 3;
-/// Members of an object, or variants of an enum, that are looked into.
-const NAMES_MAX: usize = 64;
 
 impl Form {
     /// What documents of this type look like.
@@ -57,215 +54,36 @@ impl Form {
     /// assert!(fields[1].optional);
     /// ```
     pub fn of<T: DeserializeOwned>() -> Self {
-        look::<T>(&mut Vec::new()).form
+        Self::from(&Outline::of::<T>())
     }
-}
 
-/// Looks at the place in a document that a path leads to. Each look decodes nothing: it follows the path, hears what
-/// the type asks for there, and breaks off.
-fn look<T: DeserializeOwned>(path: &mut Vec<usize>) -> Field {
-    let optional = Cell::new(false);
-    let told = match T::deserialize(Probe { path, optional: &optional }) {
-        Err(told) => told,
-        Ok(_) => Told::Other,
-    };
-    let form = match told {
-        Told::Plain(form) => form,
-        Told::Fields(names) if path.len() < DEPTH_MAX && names.len() <= NAMES_MAX => {
-            let mut inside = |index| {
-                path.push(index);
-                let field = look::<T>(path);
-                path.pop();
-                field
-            };
-            Form::Fields(
-                (0..names.len())
-                    .map(|index| Field { name: names[index].to_owned(), ..inside(index) })
-                    .collect(),
-            )
-        }
-        Told::Variants(names) if names.len() <= NAMES_MAX => {
-            let mut is_plain = |index| {
-                path.push(index);
-                let told = T::deserialize(Probe { path, optional: &Cell::new(false) }).err();
-                path.pop();
-                matches!(told, Some(Told::Unit))
-            };
-            if (0..names.len()).all(&mut is_plain) {
-                Form::Choice(names.iter().map(ToString::to_string).collect())
-            } else {
-                Form::Any
+    /// The form of a outline inside so many objects, and whether it may be `null`.
+    fn within(outline: &Outline, depth: usize) -> (Self, bool) {
+        let form = match outline {
+            Outline::Optional(some) => return (Self::within(some, depth).0, true),
+            Outline::Flag => Self::Flag,
+            Outline::Whole { .. } => Self::Whole,
+            Outline::Number => Self::Number,
+            Outline::Text | Outline::Char => Self::Text,
+            Outline::Object { members, .. } if depth < DEPTH_MAX => {
+                let field = |member: &Member| {
+                    let (form, optional) = Self::within(&member.outline, depth + 1);
+                    Field { name: member.name.clone(), form, optional }
+                };
+                Self::Fields(members.iter().map(field).collect())
             }
-        }
-        Told::Fields(_) | Told::Variants(_) | Told::Unit | Told::Other => Form::Any,
-    };
-    Field { name: String::new(), form, optional: optional.get() }
-}
-
-/// What a type asks for.
-#[derive(Debug)]
-enum Told {
-    Plain(Form),
-    Fields(&'static [&'static str]),
-    Variants(&'static [&'static str]),
-    /// The variant that was offered has no fields.
-    Unit,
-    Other,
-}
-
-impl fmt::Display for Told {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
-    }
-}
-
-impl std::error::Error for Told {}
-
-impl de::Error for Told {
-    fn custom<T: fmt::Display>(_message: T) -> Self {
-        Self::Other
-    }
-}
-
-/// A deserializer that offers what a path leads to, and listens there.
-struct Probe<'p> {
-    path: &'p [usize],
-    /// Whether the type at the end of the path is an `Option`.
-    optional: &'p Cell<bool>,
-}
-
-macro_rules! plain {
-    ($($method:ident => $form:ident,)+) => {
-        $(
-            fn $method<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Told> {
-                Err(Told::Plain(Form::$form))
+            Outline::Variants { variants, .. } if variants.iter().all(|variant| variant.holds.is_none()) => {
+                Self::Choice(variants.iter().map(|variant| variant.name.clone()).collect())
             }
-        )+
-    };
-}
-
-impl<'de> Deserializer<'de> for Probe<'_> {
-    type Error = Told;
-
-    plain! {
-        deserialize_bool => Flag,
-        deserialize_i8 => Whole,
-        deserialize_i16 => Whole,
-        deserialize_i32 => Whole,
-        deserialize_i64 => Whole,
-        deserialize_i128 => Whole,
-        deserialize_u8 => Whole,
-        deserialize_u16 => Whole,
-        deserialize_u32 => Whole,
-        deserialize_u64 => Whole,
-        deserialize_u128 => Whole,
-        deserialize_f32 => Number,
-        deserialize_f64 => Number,
-        deserialize_char => Text,
-        deserialize_str => Text,
-        deserialize_string => Text,
-    }
-
-    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Told> {
-        Err(Told::Other)
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Told> {
-        if self.path.is_empty() {
-            self.optional.set(true);
-        }
-        visitor.visit_some(self)
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Told> {
-        visitor.visit_newtype_struct(self)
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Told> {
-        match self.path.split_first() {
-            None => Err(Told::Fields(fields)),
-            Some((index, path)) => {
-                visitor.visit_map(Offered { name: fields[*index], inside: Probe { path, ..self } })
-            }
-        }
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Told> {
-        match self.path.split_first() {
-            None => Err(Told::Variants(variants)),
-            Some((index, path)) => {
-                visitor.visit_enum(Offered { name: variants[*index], inside: Probe { path, ..self } })
-            }
-        }
-    }
-
-    forward_to_deserialize_any! {
-        bytes byte_buf unit unit_struct seq tuple tuple_struct map identifier ignored_any
+            _ => Self::Any,
+        };
+        (form, false)
     }
 }
 
-/// One member of an object, or one variant.
-struct Offered<'p> {
-    name: &'static str,
-    inside: Probe<'p>,
-}
-
-impl<'de> MapAccess<'de> for Offered<'_> {
-    type Error = Told;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Told> {
-        seed.deserialize(StrDeserializer::new(self.name)).map(Some)
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Told> {
-        seed.deserialize(Probe { path: self.inside.path, optional: self.inside.optional })
-    }
-}
-
-impl<'de> EnumAccess<'de> for Offered<'_> {
-    type Error = Told;
-    type Variant = Self;
-
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), Told> {
-        Ok((seed.deserialize(StrDeserializer::<Told>::new(self.name))?, self))
-    }
-}
-
-impl<'de> VariantAccess<'de> for Offered<'_> {
-    type Error = Told;
-
-    fn unit_variant(self) -> Result<(), Told> {
-        Err(Told::Unit)
-    }
-
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _seed: T) -> Result<T::Value, Told> {
-        Err(Told::Other)
-    }
-
-    fn tuple_variant<V: Visitor<'de>>(self, _len: usize, _visitor: V) -> Result<V::Value, Told> {
-        Err(Told::Other)
-    }
-
-    fn struct_variant<V: Visitor<'de>>(
-        self,
-        _fields: &'static [&'static str],
-        _visitor: V,
-    ) -> Result<V::Value, Told> {
-        Err(Told::Other)
+impl From<&Outline> for Form {
+    fn from(outline: &Outline) -> Self {
+        Self::within(outline, 0).0
     }
 }
 

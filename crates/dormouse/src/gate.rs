@@ -4,10 +4,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::limits::nearest;
 use crate::schema::Schema;
 use crate::store::Refusal;
 use crate::{
-    Accepts, Answering, Declaration, DynMachine, Error, Interaction, Json, Limits, NewSignal, Takes,
+    Accepts, Answering, Declaration, DynMachine, Error, Interaction, Json, Limits, NewSignal, Outline, Takes,
 };
 
 /// Says why a document does not decode.
@@ -27,6 +28,8 @@ pub(crate) struct Unfit {
 pub(crate) struct Gates {
     signals: Vec<Gate>,
     answers: Vec<Gate>,
+    /// Whether signals of other names are refused.
+    is_closed: bool,
     /// Why nothing can be let in: its declaration cannot be read here.
     unreadable: Option<String>,
 }
@@ -42,23 +45,28 @@ impl Gates {
         Ok(Self {
             signals: machine.accepts().into_iter().map(Gate::of_signal).collect::<Result<_, _>>()?,
             answers: takes.into_iter().map(Gate::of_answer).collect::<Result<_, _>>()?,
+            is_closed: !machine.accepts_others(),
             unreadable: None,
         })
     }
 
     /// Those of code that is elsewhere: as far as data can tell.
     pub(crate) fn elsewhere(declaration: &Declaration) -> Self {
-        let gate = |name: &String, schema: &Option<serde_json::Value>, code| Gate {
-            name: name.clone(),
-            schema: schema.as_ref().map(Schema::compile),
-            code,
-        };
-        let signals = declaration.accepts.iter().map(|told| gate(&told.signal, &told.schema, Code::Unneeded));
-        let answers = declaration.takes.iter().map(|told| {
-            let code = if told.is_built { Code::Missing } else { Code::Unneeded };
-            gate(&told.step, &told.schema, code)
+        let schema = |schema: &Option<serde_json::Value>| schema.as_ref().map(Schema::compile);
+        let signals = declaration.accepts.iter().map(|told| Gate {
+            name: told.signal.clone(),
+            also: told.also.clone(),
+            schema: schema(&told.schema),
+            code: Code::Elsewhere { outline: told.outline.clone(), builds: false },
         });
-        Self { signals: signals.collect(), answers: answers.collect(), unreadable: None }
+        let answers = declaration.takes.iter().map(|told| Gate {
+            name: told.step.clone(),
+            also: None,
+            schema: schema(&told.schema),
+            code: Code::Elsewhere { outline: told.outline.clone(), builds: told.is_built },
+        });
+        let is_closed = !declaration.accepts_others;
+        Self { signals: signals.collect(), answers: answers.collect(), is_closed, unreadable: None }
     }
 
     /// Those of a machine whose declaration cannot be read here.
@@ -66,9 +74,27 @@ impl Gates {
         Self { unreadable: Some(reason), ..Self::default() }
     }
 
-    /// Refuses a signal to this machine whose payload is not what it declares.
-    pub(crate) fn check_signal(&self, machine: &str, signal: &NewSignal) -> crate::Result<()> {
+    /// Refuses a signal to this machine that it does not declare, or whose payload is not what it declares. What its
+    /// instance awaits is declared by that.
+    pub(crate) fn check_signal(
+        &self,
+        machine: &str,
+        awaits: &[String],
+        signal: &NewSignal,
+    ) -> crate::Result<()> {
         let NewSignal { name, payload, .. } = signal;
+        if self.is_closed && !awaits.contains(name) && !self.signals.iter().any(|gate| gate.is_for(name)) {
+            let known = || self.signals.iter().map(|gate| gate.name.clone());
+            let nearest = nearest(name, known());
+            let mut accepts: Vec<_> = known().collect();
+            accepts.dedup();
+            return Err(Error::UndeclaredSignal {
+                signal: name.clone(),
+                machine: machine.to_owned(),
+                nearest,
+                accepts,
+            });
+        }
         self.payload(name, payload).map_err(|reason| Error::PayloadRefused {
             signal: name.clone(),
             machine: machine.to_owned(),
@@ -76,9 +102,14 @@ impl Gates {
         })
     }
 
+    /// Whether this machine might refuse a signal, depending on what its instance awaits.
+    pub(crate) fn might_refuse(&self, signal: &NewSignal) -> bool {
+        self.check_signal("", &[], signal).is_err()
+    }
+
     /// Says why a payload of a signal is refused.
     pub(crate) fn payload(&self, signal: &str, payload: &Json) -> Result<(), String> {
-        let mut of_signal = self.signals.iter().filter(|gate| gate.name == signal);
+        let mut of_signal = self.signals.iter().filter(|gate| gate.is_for(signal));
         let checked = of_signal.try_for_each(|gate| gate.check(payload));
         checked.map_err(|unfit| unfit.reason)
     }
@@ -115,6 +146,8 @@ impl Gates {
 struct Gate {
     /// The signal, or the step that reads the answer.
     name: String,
+    /// Another name of the signal.
+    also: Option<String>,
     /// Held against what comes in, as it comes.
     schema: Option<Schema>,
     code: Code,
@@ -124,29 +157,33 @@ struct Gate {
 enum Code {
     /// Whether it can read what is stored; perhaps it builds that.
     Here { reads: Check, projector: Option<Projector> },
-    /// It is elsewhere, and has nothing to do here.
-    Unneeded,
-    /// It is elsewhere, and would have to build what is stored.
-    Missing,
+    /// It is elsewhere, but left an outline of what it reads; perhaps it would have to build what is stored.
+    Elsewhere { outline: Outline, builds: bool },
 }
 
 impl Code {
     fn builds(&self) -> bool {
-        matches!(self, Self::Missing | Self::Here { projector: Some(_), .. })
+        matches!(self, Self::Elsewhere { builds: true, .. } | Self::Here { projector: Some(_), .. })
     }
 }
 
 impl Gate {
+    fn is_for(&self, signal: &str) -> bool {
+        self.name == signal || self.also.as_deref() == Some(signal)
+    }
+
     fn of_signal(accepts: Accepts) -> Result<Self, String> {
         let name = accepts.name.to_owned();
         let schema = usable(accepts.schema.as_ref(), || format!("the signal {name:?}"))?;
-        Ok(Self { name, schema, code: Code::Here { reads: accepts.check, projector: None } })
+        let code = Code::Here { reads: accepts.check, projector: None };
+        Ok(Self { name, also: accepts.also, schema, code })
     }
 
     fn of_answer(takes: Takes) -> Result<Self, String> {
         let name = takes.step.into_owned();
         let schema = usable(takes.schema.as_ref(), || format!("what it takes at {name:?}"))?;
-        Ok(Self { name, schema, code: Code::Here { reads: takes.reads, projector: takes.projector } })
+        let code = Code::Here { reads: takes.reads, projector: takes.projector };
+        Ok(Self { name, also: None, schema, code })
     }
 
     /// Checks a document that is stored as it comes.
@@ -154,7 +191,7 @@ impl Gate {
         self.schema.as_ref().map_or(Ok(()), |schema| schema.check(document))?;
         match &self.code {
             Code::Here { reads, .. } => reads(document).map_err(unfit(Refusal::Malformed)),
-            Code::Unneeded | Code::Missing => Ok(()),
+            Code::Elsewhere { outline, .. } => outline.check(document).map_err(unfit(Refusal::Malformed)),
         }
     }
 
@@ -168,11 +205,16 @@ impl Gate {
     ) -> Result<Json, Unfit> {
         self.schema.as_ref().map_or(Ok(()), |schema| schema.check(&answer))?;
         match &self.code {
-            Code::Unneeded => Ok(answer),
-            Code::Missing => Err(unfit(Refusal::Unchecked)(
-                "the machine builds its output from the answer, and this process does not have its code"
-                    .to_owned(),
-            )),
+            Code::Elsewhere { outline, builds } => {
+                outline.check(&answer).map_err(unfit(Refusal::Malformed))?;
+                if *builds {
+                    return Err(unfit(Refusal::Unchecked)(
+                        "the machine builds its output from the answer, and this process does not have its code"
+                            .to_owned(),
+                    ));
+                }
+                Ok(answer)
+            }
             Code::Here { reads, projector } => {
                 let output = match projector {
                     None => answer,

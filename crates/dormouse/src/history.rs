@@ -93,6 +93,10 @@ event_kinds! {
     SignalWaiting => "signal.waiting",
     /// An awaited signal woke it.
     SignalReceived => "signal.received",
+    /// An operator removed a signal from its inbox.
+    SignalDropped => "signal.dropped",
+    /// An operator changed the payload of a signal in its inbox.
+    SignalEdited => "signal.edited",
     /// The await's deadline woke it.
     SignalTimeout => "signal.timeout",
     /// It spawned children and parked on their barrier.

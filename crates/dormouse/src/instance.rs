@@ -223,6 +223,9 @@ pub struct NewInstance {
     pub forked_from: Option<(InstanceId, u64)>,
     /// Whether a machine that nobody declares is started all the same. One that is started in its type is declared by it.
     pub even_if_unknown: bool,
+    /// Whether its state was given in its type, and so need not be checked.
+    #[serde(skip)]
+    pub(crate) is_typed: bool,
     /// Why its state could not be encoded; told when it is inserted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) invalid: Option<String>,
@@ -239,7 +242,14 @@ impl NewInstance {
             Err(error) => (At { step: "".into(), state: Json::null() }, Some(error.to_string())),
         };
         let named = Self::named(M::NAME, M::VERSION, at);
-        Self { queue: M::QUEUE.to_owned(), history: M::HISTORY, even_if_unknown: true, invalid, ..named }
+        Self {
+            queue: M::QUEUE.to_owned(),
+            history: M::HISTORY,
+            even_if_unknown: true,
+            is_typed: true,
+            invalid,
+            ..named
+        }
     }
 
     /// An instance of a job.
@@ -267,6 +277,7 @@ impl NewInstance {
             tags: Vec::new(),
             forked_from: None,
             even_if_unknown: false,
+            is_typed: false,
             invalid: None,
         }
     }

@@ -18,6 +18,7 @@ mod json;
 mod limits;
 mod machine;
 mod outcome;
+pub mod outline;
 mod poke;
 mod process;
 mod retry;
@@ -38,10 +39,11 @@ pub use async_nats;
 pub use jiff;
 
 pub use crate::client::{
-    CancelCall, Client, Foresight, Happening, Look, PauseCall, RetryCall, SignalCall, Start, Started, TagCall,
+    AmendCall, CancelCall, Client, Foresight, Happening, Look, PauseCall, PauseQueueCall, RetryCall,
+    SignalCall, Start, Started, TagCall,
 };
 pub use crate::clock::{Clock, SystemClock, VirtualClock, When};
-pub use crate::context::{ChildView, Context, ParentRef};
+pub use crate::context::{ChildView, Context, ParentRef, UnreadSignal};
 pub use crate::diff::{Diff, Difference, DifferenceKind};
 pub use crate::engine::{Engine, EngineBuilder, Unreadable};
 pub use crate::error::{BoxError, Error, Result};
@@ -54,9 +56,10 @@ pub use crate::json::Json;
 pub use crate::limits::{Limits, NAME_BYTES_MAX, REASON_BYTES_MAX, TAG_BYTES_MAX, TAGS_MAX};
 pub use crate::machine::{
     Accepted, Declaration, DynMachine, Fault, Final, Job, JobMachine, JobState, Machine, Registry, Running,
-    StepError, StepResult, Taken,
+    Stated, StepError, StepResult, Taken,
 };
 pub use crate::outcome::{Children, Outcome, Quorum, Spawn, Transition};
+pub use crate::outline::Outline;
 pub use crate::poke::Hub;
 pub use crate::process::Process;
 pub use crate::retry::Retry;

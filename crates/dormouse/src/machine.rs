@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use self::declaration::{Accepted, Declaration, Taken};
+pub use self::declaration::{Accepted, Declaration, Stated, Taken};
 pub use self::job::{Job, JobMachine, JobState};
 pub use self::registry::Registry;
 pub(crate) use self::steps::{decode_at, encode_at};
@@ -102,9 +102,15 @@ pub trait Machine: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The signals whose payloads are checked before they are stored.
+    /// The signals it takes. Their payloads are checked before they are stored, and a machine that names some is not
+    /// sent others: a misspelt name is refused, unless its instance awaits it, or [`Machine::accepts_others`].
     fn accepts() -> Vec<Accepts> {
         Vec::new()
+    }
+
+    /// Whether it takes signals that [`Machine::accepts`] does not name: so where that names none.
+    fn accepts_others() -> bool {
+        Self::accepts().is_empty()
     }
 
     /// Its steps and the ways between them, for pictures and for `dormouse check`; it need not tell.
@@ -255,8 +261,16 @@ pub trait DynMachine: Send + Sync + 'static {
     fn takes(&self) -> Vec<Takes> {
         Vec::new()
     }
-    /// The signals it checks.
+    /// The signals it takes.
     fn accepts(&self) -> Vec<Accepts> {
+        Vec::new()
+    }
+    /// Whether it takes signals that it does not name.
+    fn accepts_others(&self) -> bool {
+        self.accepts().is_empty()
+    }
+    /// What the state of its steps must look like to be read, as far as it tells.
+    fn states(&self) -> Vec<Stated> {
         Vec::new()
     }
     /// The steps at which a cancel does not end an instance, but asks it to undo what it did, and to end then.

@@ -23,7 +23,7 @@ pub(crate) fn samples<T: DeserializeOwned>(most: usize) -> Vec<Json> {
     for _ in 0..TRIES_MAX {
         let Some(told) = tries.pop_front() else { break };
         let fixed = told.len();
-        let mut choices = Choices { told, options: Vec::new() };
+        let mut choices = Choices { told, options: Vec::new(), text: None };
         let mut value = Value::Null;
         let made = T::deserialize(Maker { choices: &mut choices, value: &mut value, depth: 0 });
         for (at, &options) in choices.options.iter().enumerate().skip(fixed) {
@@ -46,10 +46,31 @@ pub(crate) fn samples<T: DeserializeOwned>(most: usize) -> Vec<Json> {
     found
 }
 
+/// The texts that are tried where a text is asked for: moments, days, durations, addresses and ids are often written so.
+const TEXTS: [&str; 6] = [
+    "a",
+    "2030-01-01T00:00:00Z",
+    "2030-01-01",
+    "PT1H",
+    "http://example.com/",
+    "00000000-0000-4000-8000-000000000000",
+];
+/// How many texts there are to choose from.
+pub(crate) const TEXTS_MAX: usize = TEXTS.len();
+
+/// The simplest value that a seed takes, with this one of the texts in it; `None` if it takes none such.
+pub(crate) fn simplest<'de, S: DeserializeSeed<'de>>(seed: S, text: usize) -> Option<S::Value> {
+    let mut choices = Choices { told: Vec::new(), options: Vec::new(), text: Some(TEXTS[text]) };
+    let mut value = Value::Null;
+    seed.deserialize(Maker { choices: &mut choices, value: &mut value, depth: 0 }).ok()
+}
+
 /// The choices of one try: what each was, and how many options it had.
 struct Choices {
     told: Vec<usize>,
     options: Vec<usize>,
+    /// The one text to use, if there is no choice.
+    text: Option<&'static str>,
 }
 
 impl Choices {
@@ -177,16 +198,7 @@ impl<'de> Deserializer<'de> for Maker<'_> {
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refused> {
-        // Moments, days, durations, addresses and ids are often written as text.
-        const TEXTS: [&str; 6] = [
-            "a",
-            "2030-01-01T00:00:00Z",
-            "2030-01-01",
-            "PT1H",
-            "http://example.com/",
-            "00000000-0000-4000-8000-000000000000",
-        ];
-        let text = self.choices.choose(&TEXTS);
+        let text = self.choices.text.unwrap_or_else(|| self.choices.choose(&TEXTS));
         self.make(text);
         visitor.visit_str(text)
     }

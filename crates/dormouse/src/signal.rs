@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{Limits, check_name};
 use crate::machine::Accepted;
-use crate::{Form, InstanceId, Json, Result};
+use crate::{Form, InstanceId, Json, Outline, Result};
 
 /// A signal's name together with the type of its payload.
 ///
@@ -55,17 +55,22 @@ impl<T> From<Signal<T>> for String {
     }
 }
 
-/// A signal as a machine declares it: its payloads are checked before they are stored.
+/// A signal as a machine declares it: its payloads are checked before they are stored, by its type where the machine's
+/// code is, and by the type's [`Outline`] where it is not.
 #[derive(Clone, Debug)]
 pub struct Accepts {
     /// The signal's name.
     pub name: &'static str,
+    /// Another name by which it may be sent.
+    pub(crate) also: Option<String>,
     /// Says why a payload does not decode into the declared type.
     pub check: fn(&Json) -> Result<(), String>,
     /// Makes up payloads of the declared type, the simplest first.
     pub examples: fn() -> Vec<Json>,
     /// Tells what its payloads look like.
     pub form: fn() -> Form,
+    /// Tells what its payloads must look like to be read.
+    pub outline: fn() -> Outline,
     /// The JSON Schema that its payloads fit.
     pub schema: Option<serde_json::Value>,
 }
@@ -90,7 +95,13 @@ impl Accepts {
 
 impl From<&Accepts> for Accepted {
     fn from(accepts: &Accepts) -> Self {
-        Self { signal: accepts.name.to_owned(), form: (accepts.form)(), schema: accepts.schema.clone() }
+        Self {
+            signal: accepts.name.to_owned(),
+            also: accepts.also.clone(),
+            form: (accepts.form)(),
+            schema: accepts.schema.clone(),
+            outline: (accepts.outline)(),
+        }
     }
 }
 
@@ -101,8 +112,10 @@ impl<T: DeserializeOwned> From<Signal<T>> for Accepts {
     fn from(signal: Signal<T>) -> Self {
         Self {
             name: signal.name,
+            also: None,
             check: |payload| crate::json::decode_text::<T>(payload.as_str()).map(drop),
             form: Form::of::<T>,
+            outline: Outline::of::<T>,
             schema: None,
             examples: || crate::sample::samples::<T>(EXAMPLES_MAX),
         }

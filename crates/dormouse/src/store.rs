@@ -31,10 +31,10 @@ pub use self::access::{
 };
 pub use self::declared::{Declarations, Declared};
 pub(crate) use self::open::open;
-pub use self::operate::{Brake, Cancel, CancelRequest, Collect, Collected, TagChange};
+pub use self::operate::{Amend, AmendRequest, Brake, Cancel, CancelRequest, Collect, Collected, TagChange};
 pub(crate) use self::progress::PROGRESS_QUEUE;
 pub use self::progress::{NewProgress, Progress, Reports};
-pub use self::query::{Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
+pub use self::query::{Addressee, Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
 pub use self::rider::Rider;
 pub use self::shown::shown;
 pub(crate) use self::units::outbox_queue;
@@ -156,6 +156,15 @@ pub trait Store: UnitStore + Send + Sync + 'static {
         expected_seq: Option<u64>,
     ) -> Reply<'_, Written<InstanceId>>;
 
+    /// Drops or edits a signal in the inbox of an instance whose step does not run, live or put away with its end. An
+    /// instance that is parked on an edited signal is woken by it; one that was woken by a dropped one alone waits again.
+    fn amend(
+        &self,
+        namespace: String,
+        target: Target,
+        request: AmendRequest,
+    ) -> Reply<'_, Written<InstanceId>>;
+
     /// Adds and removes an instance's tags, and gives those that it has then. Not a transition.
     fn tag(&self, namespace: String, target: Target, change: TagChange) -> Reply<'_, Vec<String>>;
 
@@ -164,6 +173,9 @@ pub trait Store: UnitStore + Send + Sync + 'static {
 
     /// One instance.
     fn get(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>>;
+
+    /// Whose instances these targets are, in order; `None` for one that is not there.
+    fn addressees(&self, namespace: String, targets: Vec<Target>) -> Reply<'_, Vec<Option<Addressee>>>;
 
     /// Instances, newest first; those that wait for a signal, oldest first.
     fn list(&self, filter: Filter) -> Reply<'_, Page>;

@@ -145,10 +145,13 @@ pub(super) async fn inbox(call: Call<PageQuery>) -> Result<Answer<Page<InboxView
     let target = call.target()?;
     let limit = limit(call.query.limit)?;
     let after = call.query.cursor.as_deref().map(|cursor| cursor::decode(List::Inbox, cursor)).transpose()?;
-    let mut signals = call.client.inbox(target).await?;
+    let instance = call.client.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
+    let mut signals = call.client.inbox(instance.id).await?;
     signals.retain(|signal| after.is_none_or(|after| signal.id.0 > after));
     let next = next_of(&mut signals, limit, |signal| (List::Inbox, signal.id.0));
-    Answer::ok(Page { items: signals.into_iter().map(Into::into).collect(), next })
+    let unreadable = call.client.unreadable(&instance, &signals).await?;
+    let items = signals.into_iter().zip(unreadable).map(InboxView::of).collect();
+    Answer::ok(Page { items, next })
 }
 
 /// Cuts a list that was read one row too far, and says where the next page starts.

@@ -1,15 +1,13 @@
 //! Operating on instances and queues.
 
 use dormouse::store::Cancel;
-use dormouse::{At, Error, Json, PauseCall, Status, TagCall};
+use dormouse::{At, Error, Json, PauseCall, PauseQueueCall, Status, TagCall};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::problem::Problem;
 use crate::route::{Answer, Call, Nothing};
 use crate::view::StatusWord;
-
-type Plain = Call<Nothing, Nothing>;
 
 /// What became of a cancellation.
 #[derive(Serialize, JsonSchema)]
@@ -67,7 +65,7 @@ pub(super) async fn cancel(call: Call<Nothing, CancelBody>) -> Result<Answer<Can
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "InstanceRef")]
 pub(super) struct InstanceRef {
-    id: i64,
+    pub(super) id: i64,
 }
 
 /// Where to run it again; from its own step with its own state unless set.
@@ -200,14 +198,30 @@ pub(super) struct QueueBrake {
     paused: bool,
 }
 
-pub(super) async fn pause_queue(call: Plain) -> Result<Answer<QueueBrake>, Problem> {
+/// Which queues to brake.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "BrakeQueue")]
+pub(super) struct BrakeQueueBody {
+    /// Also one that no machine, worker or instance names.
+    #[serde(default)]
+    even_if_unknown: bool,
+}
+
+type OfQueue = Call<Nothing, BrakeQueueBody>;
+
+pub(super) async fn pause_queue(call: OfQueue) -> Result<Answer<QueueBrake>, Problem> {
     let queue = call.path("queue").to_owned();
-    call.client.pause_queue(&queue).await?;
+    brake_queue(call.client.pause_queue(&*queue), &call.body).await?;
     Answer::ok(QueueBrake { queue, paused: true })
 }
 
-pub(super) async fn resume_queue(call: Plain) -> Result<Answer<QueueBrake>, Problem> {
+pub(super) async fn resume_queue(call: OfQueue) -> Result<Answer<QueueBrake>, Problem> {
     let queue = call.path("queue").to_owned();
-    call.client.resume_queue(&queue).await?;
+    brake_queue(call.client.resume_queue(&*queue), &call.body).await?;
     Answer::ok(QueueBrake { queue, paused: false })
+}
+
+async fn brake_queue(brake: PauseQueueCall<'_>, body: &BrakeQueueBody) -> Result<(), Problem> {
+    Ok(if body.even_if_unknown { brake.even_if_unknown().await? } else { brake.await? })
 }

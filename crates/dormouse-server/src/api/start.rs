@@ -212,7 +212,7 @@ impl StartBody {
             Some(KeyScopeBody::Named(NamedScope::Always)) => KeyScope::Always,
             Some(KeyScopeBody::In(words)) => KeyScope::In(words.into_iter().map(Into::into).collect()),
         };
-        client.check(&new)?;
+        client.check(&new).await?;
         Ok(new)
     }
 

@@ -298,25 +298,6 @@ fn took(us: u64) -> String {
     format!("{:.1?}", std::time::Duration::from_micros(us))
 }
 
-pub(super) async fn inbox(conn: &Conn, output: Output, args: &One) -> Result<(), Failure> {
-    let page = conn.get(&format!("{}/inbox?limit=500", instance_path(&args.instance))).await?;
-    output.show(&page, |page| {
-        let row = |signal: &Value| {
-            let payload = short(&inert(&signal["payload"].to_string()), 60);
-            vec![
-                text(signal, "id"),
-                text(signal, "name"),
-                text(signal, "dedup_key"),
-                age(signal, "at"),
-                payload,
-            ]
-        };
-        let rows: Vec<_> = items(page, "items").map(row).collect();
-        table(&["ID", "SIGNAL", "DEDUP KEY", "ARRIVED", "PAYLOAD"], &rows, "the inbox is empty");
-    });
-    Ok(())
-}
-
 pub(super) async fn children(conn: &Conn, output: Output, args: &One) -> Result<(), Failure> {
     let page = conn.get(&format!("{}/children?limit=500", instance_path(&args.instance))).await?;
     output.show(&page, print_page);

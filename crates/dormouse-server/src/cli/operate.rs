@@ -79,6 +79,9 @@ pub struct Brake {
     /// Only if the instance is at this seq, as `get` shows it
     #[arg(long, value_name = "SEQ", conflicts_with = "queue")]
     if_seq: Option<u64>,
+    /// Also a queue that no machine, worker or instance names
+    #[arg(long, requires = "queue")]
+    even_if_unknown: bool,
 }
 
 /// `verb` is `pause` or `resume`.
@@ -88,7 +91,10 @@ pub(super) async fn brake(conn: &Conn, output: Output, args: Brake, verb: &str) 
         (None, Some(queue)) => (format!("queue {queue}"), format!("/v1/queues/{}", encode(queue))),
         (None, None) => return Err(Failure::usage("say what: an instance, or --queue")),
     };
-    let body = args.if_seq.map_or_else(|| json!({}), |seq| json!({ "expected_seq": seq }));
+    let body = match args.queue {
+        Some(_) => json!({ "even_if_unknown": args.even_if_unknown }),
+        None => args.if_seq.map_or_else(|| json!({}), |seq| json!({ "expected_seq": seq })),
+    };
     let done = conn.post(&format!("{path}/{verb}"), &body).await?;
     output.show(&done, |_| line(&format!("{what} is {verb}d")));
     Ok(())

@@ -158,7 +158,7 @@ pub(super) struct SignalBody {
 }
 
 /// The `seq` at which the page showed the instance.
-fn expected_seq(visit: &Visit) -> Result<Option<u64>, Problem> {
+pub(super) fn expected_seq(visit: &Visit) -> Result<Option<u64>, Problem> {
     let read = |text: &str| {
         text.parse().map_err(|_| Problem::invalid(format!("{text:?} is not the number of a transition")))
     };
@@ -205,7 +205,7 @@ async fn on(visit: &Visit, route: &'static str, body: &impl Serialize) -> Result
     visit.act(route, ("instance", visit.path("instance")), body).await
 }
 
-fn back(visit: &Visit, notice: &str) -> Answered {
+pub(super) fn back(visit: &Visit, notice: &str) -> Answered {
     let instance = super::fields::segment(visit.path("instance"));
     visit.go(&format!("/instances/{instance}?notice={notice}"))
 }

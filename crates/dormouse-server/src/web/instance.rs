@@ -9,7 +9,7 @@ use super::Answered;
 use super::layout::{Shell, sentence};
 use super::parts::{self, time};
 use super::visit::Visit;
-use super::{act, graph, json, timeline, what_if};
+use super::{act, amend, graph, json, timeline, what_if};
 use crate::problem::Problem;
 
 /// Signals, interactions that are shown; the API has all.
@@ -25,6 +25,8 @@ pub(super) async fn show(visit: Visit) -> Answered {
     let timeline = timeline::read(&visit, &instance).await?;
     let mut inbox = if instance.inbox > 0 { visit.client.inbox(id).await? } else { Vec::new() };
     inbox.truncate(ROWS);
+    let unreadable = visit.client.unreadable(&instance, &inbox).await?;
+    let inbox: Vec<amend::Kept> = inbox.into_iter().zip(unreadable).collect();
     let tree = children(&visit, id).await?;
     let unit = visit.client.unit(id).await?;
     let asked = InteractionFilter { instance: Some(id), limit: ROWS, ..InteractionFilter::default() };
@@ -50,21 +52,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
                 div {
                     div #state data-live { (documents(&instance, progress.as_ref(), now)) }
                     div #inbox data-live {
-                        section.card {
-                            h2 { "Inbox" }
-                            @if inbox.is_empty() {
-                                (parts::empty("No signal waits here.", &html! {
-                                    "A signal that it has not consumed yet is kept in its inbox."
-                                }))
-                            }
-                            @for signal in &inbox {
-                                details #{"signal-" (signal.id.0)} {
-                                    summary { strong { (signal.name) } " " (time(signal.at, now)) }
-                                    (json::show(signal.payload.as_str()))
-                                    @if let Some(dedup) = &signal.dedup_key { p.muted { "Dedup key " (dedup) } }
-                                }
-                            }
-                        }
+                        (amend::card(s, &instance, &inbox, now))
                     }
                     div #family data-live { (family(s, &instance, &tree)) }
                     div #unit data-live { @if let Some(unit) = &unit { (unit_card(s, unit, &asked, now)) } }

@@ -193,6 +193,8 @@ fn told_of(notice: &str) -> Option<String> {
         ("signalled", []) => "The signal is in its inbox.".to_owned(),
         ("duplicate", []) => "This signal was delivered before: nothing was changed.".to_owned(),
         ("retried", []) => "It runs again.".to_owned(),
+        ("dropped", []) => "The signal is gone from its inbox.".to_owned(),
+        ("edited", []) => "The signal has another payload.".to_owned(),
         ("paused", []) => "Its brake is on: it will not be claimed until it is resumed.".to_owned(),
         ("resumed", []) => "Its brake is off.".to_owned(),
         ("tagged", []) => "Its tags are changed.".to_owned(),

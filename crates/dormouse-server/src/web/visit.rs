@@ -56,10 +56,21 @@ impl Visit {
     pub(super) async fn act(
         &self,
         path: &'static str,
-        (name, value): (&str, &str),
+        part: (&str, &str),
         body: &impl Serialize,
     ) -> Result<Value, Problem> {
-        let parts = Parts { path: vec![(name.to_owned(), value.to_owned())], ..Parts::default() };
+        self.act_on(path, &[part], body).await
+    }
+
+    /// The same, of a route whose path has these parts.
+    pub(super) async fn act_on(
+        &self,
+        path: &'static str,
+        parts: &[(&str, &str)],
+        body: &impl Serialize,
+    ) -> Result<Value, Problem> {
+        let named = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let parts = Parts { path: parts.iter().map(named).collect(), ..Parts::default() };
         let body = Some(serde_json::to_string(body).expect("names and documents can be written"));
         let act = Act { method: Method::POST, path, parts, query: String::new(), body };
         let response = self.app.act(&self.caller, act).await?;

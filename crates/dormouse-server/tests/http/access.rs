@@ -34,6 +34,8 @@ const ROUTES: &[(&str, &str, Option<Scope>)] = &[
     ("post", "/v1/instances/{instance}/signals", Some(Scope::Operate)),
     ("post", "/v1/signals/batch", Some(Scope::Operate)),
     ("post", "/v1/interactions/batch", Some(Scope::Operate)),
+    ("post", "/v1/instances/{instance}/inbox/{signal}/drop", Some(Scope::Operate)),
+    ("post", "/v1/instances/{instance}/inbox/{signal}/edit", Some(Scope::Operate)),
     ("post", "/v1/instances/{instance}/cancel", Some(Scope::Operate)),
     ("post", "/v1/instances/{instance}/retry", Some(Scope::Operate)),
     ("post", "/v1/instances/{instance}/pause", Some(Scope::Operate)),
@@ -86,6 +88,7 @@ async fn every_route_asks_for_its_scope(database: Database) {
     for (method, path, needed) in ROUTES {
         let path = path
             .replace("{instance}", "999")
+            .replace("{signal}", "1")
             .replace("{queue}", "q")
             .replace("{machine}", "shop")
             .replace("{api_key}", "none");

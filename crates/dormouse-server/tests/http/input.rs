@@ -30,7 +30,8 @@ async fn bodies(site: &Site) -> Vec<String> {
     let posts = paths.iter().filter(|(_, methods)| methods["post"].is_object()).map(|(path, _)| path);
     posts
         .map(|path| {
-            let path = path.replace("{instance}", &id.to_string()).replace("{queue}", "q");
+            let path =
+                path.replace("{instance}", &id.to_string()).replace("{queue}", "q").replace("{signal}", "1");
             path.replace("{api_key}", "k").replace("{token}", &token)
         })
         .collect()

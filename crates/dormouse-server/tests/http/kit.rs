@@ -351,6 +351,10 @@ impl Machine for Shop {
         vec![PAID.into()]
     }
 
+    fn accepts_others() -> bool {
+        true
+    }
+
     fn graph() -> Option<Graph> {
         let graph =
             Graph::new().step("Start").awaits(PAID, "Ship").sent_by("the bank").step("Ship").done().fails();

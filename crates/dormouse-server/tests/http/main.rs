@@ -47,6 +47,7 @@ mod overview;
 mod pages;
 mod probes;
 mod refused;
+mod repair;
 mod repeat;
 mod resume;
 mod sessions;

@@ -76,7 +76,7 @@ async fn lists_counts_and_logs_show_one_namespace_alone(database: Database) {
     let [acme, umbrella] = [site.key("acme", Scope::Admin).await, site.key("umbrella", Scope::Admin).await];
     site.set_key(&acme);
     let theirs = site.order(1).await;
-    site.post("/v1/queues/special/pause", json!({})).await.expect(200);
+    site.post("/v1/queues/special/pause", json!({ "even_if_unknown": true })).await.expect(200);
     site.set_key(&umbrella);
     assert_eq!(site.get("/v1/instances").await.expect(200)["items"], json!([]));
     assert_eq!(site.get(&format!("/v1/instances?parent={theirs}")).await.expect(200)["items"], json!([]));

@@ -61,6 +61,7 @@ pub(crate) fn context(
         awaits,
         inbox,
         children: Vec::new(),
+        unread: Arc::default(),
         takes: Arc::default(),
         now: Timestamp::UNIX_EPOCH,
         cancel: CancellationToken::new(),

@@ -131,7 +131,7 @@ impl Moment {
     /// The situation once an outcome is committed.
     fn after(&self, foreseen: Foreseen, cx: &Context) -> Next {
         let Foreseen { what, transition, is_known } = foreseen;
-        let received: Vec<usize> = cx.received_ids().iter().map(|id| id.0 as usize).collect();
+        let received: Vec<usize> = cx.handed_ids().iter().map(|id| id.0 as usize).collect();
         let is_progress = !matches!(transition, Transition::Await { .. } | Transition::Replay { .. });
         let taken = |place: &usize| is_progress && received.contains(place);
         let mut consumed = Vec::new();

@@ -8,7 +8,9 @@ use crate::gate::{Gates, Unfit};
 use crate::json::decode_text;
 use crate::limits::nearest;
 use crate::store::{Declarations, Declared};
-use crate::{Answering, Declaration, Error, Interaction, Json, NewInstance, NewSignal, Result};
+use crate::{
+    Answering, Declaration, Error, InboxSignal, Instance, Interaction, Json, NewInstance, NewSignal, Result,
+};
 
 /// How old what is known may be where asking each time would cost too much.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
@@ -89,8 +91,8 @@ impl Client {
     /// What the machine that runs instances of this name and version declares: as the code that is registered here
     /// says, or else as the worker that registered last left it in the database.
     pub async fn declaration(&self, machine: &str, version: u32) -> Result<Option<Arc<Declaration>>> {
-        if let Some(code) = self.registry.get(machine, version) {
-            return Ok(Some(Arc::new(Declaration::of(&**code, self.history))));
+        if let Some(declaration) = self.registry.declaration(machine, version, self.history) {
+            return Ok(Some(declaration));
         }
         let elsewhere = self.elsewhere(KNOWN_FOR).await?;
         Ok(running(&elsewhere, machine, version).and_then(|foreign| foreign.declaration.clone()))
@@ -99,8 +101,7 @@ impl Client {
     /// What the newest version of each machine declares, by name: of those registered here, and of those that workers
     /// elsewhere declared.
     pub async fn declarations(&self) -> Result<Vec<Arc<Declaration>>> {
-        let mut newest: Vec<Arc<Declaration>> =
-            self.registry.declarations(self.history).into_iter().map(Arc::new).collect();
+        let mut newest: Vec<Arc<Declaration>> = self.registry.declarations(self.history);
         let here = |name: &str| self.registry.machines().any(|machine| machine.name() == name);
         let elsewhere = self.elsewhere(KNOWN_FOR).await?;
         let foreign = elsewhere.iter().filter(|foreign| !here(&foreign.declared.name));
@@ -127,12 +128,26 @@ impl Client {
         Ok(gates.answer(&self.limits, asked, answer, answering.as_ref()))
     }
 
-    /// Refuses a payload that the machine's declaration of the signal refuses.
-    pub(super) async fn check_payload(&self, machine: &str, version: u32, signal: &NewSignal) -> Result<()> {
+    /// Refuses a signal that the machine does not declare though it names those it takes, or whose payload it refuses.
+    pub(super) async fn check_signal(
+        &self,
+        machine: &str,
+        version: u32,
+        awaits: &[String],
+        signal: &NewSignal,
+    ) -> Result<()> {
         match self.gates(machine, version).await? {
-            Some(gates) => gates.check_signal(machine, signal),
+            Some(gates) => gates.check_signal(machine, awaits, signal),
             None => Ok(()),
         }
+    }
+
+    /// Why its machine cannot read these signals of an instance's inbox; `None` for those that it can, as far as its code
+    /// or what it declares can tell.
+    pub async fn unreadable(&self, of: &Instance, signals: &[InboxSignal]) -> Result<Vec<Option<String>>> {
+        let gates = if signals.is_empty() { None } else { self.gates(&of.machine, of.version).await? };
+        let unreadable = |signal: &InboxSignal| gates.as_ref()?.payload(&signal.name, &signal.payload).err();
+        Ok(signals.iter().map(unreadable).collect())
     }
 
     /// Refuses instances of machines that nobody declares, unless that is asked for.
@@ -167,18 +182,18 @@ impl Client {
     /// Refuses instances that bring a signal their own machine refuses.
     pub(super) async fn check_signals(&self, batch: &[NewInstance]) -> Result<()> {
         for new in batch {
+            let awaits = new.awaits.as_ref().map(|(names, _)| names.as_slice()).unwrap_or_default();
             for signal in &new.signals {
-                self.check_payload(&new.machine, new.version, signal).await?;
+                self.check_signal(&new.machine, new.version, awaits, signal).await?;
             }
         }
         Ok(())
     }
 
-    /// Whether any machine would refuse this payload of a signal; only then does it matter whose it is.
+    /// Whether any machine might refuse this signal; only then does it matter whose it is.
     pub(super) async fn might_refuse(&self, signal: &NewSignal) -> Result<bool> {
-        let NewSignal { name, payload, .. } = signal;
-        let refuses = |foreign: &Arc<Foreign>| foreign.gates.payload(name, payload).is_err();
-        Ok(self.registry.might_refuse(name, payload) || self.elsewhere(KNOWN_FOR).await?.iter().any(refuses))
+        let refuses = |foreign: &Arc<Foreign>| foreign.gates.might_refuse(signal);
+        Ok(self.registry.might_refuse(signal) || self.elsewhere(KNOWN_FOR).await?.iter().any(refuses))
     }
 
     /// Whether every machine would take these answers as they are; only otherwise does it matter whose they are.

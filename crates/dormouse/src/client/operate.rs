@@ -12,7 +12,8 @@ use crate::limits::{check_name, check_reason, check_seq};
 use crate::machine::encode_at;
 use crate::store::{Brake, Cancel, CancelRequest, Collect, Collected, TagChange};
 use crate::{
-    At, Error, Event, EventKind, InstanceId, Json, Machine, NewInstance, NewSignal, Result, Target, When,
+    At, Error, Event, EventKind, Instance, InstanceId, Json, Machine, NewInstance, NewSignal, Result, Target,
+    When,
 };
 
 /// Instances removed in one write.
@@ -32,7 +33,8 @@ impl Client {
         CancelCall { client: self, target: target.into(), request: CancelRequest::default() }
     }
 
-    /// Runs a failed or cancelled instance again from its step, with the inputs it had.
+    /// Runs a failed or cancelled instance again from its step, with the inputs it had. A place that its machine could
+    /// not run from is refused: [`Error::InvalidState`].
     #[must_use = "nothing is retried before the call is awaited"]
     pub fn retry(&self, target: impl Into<Target>) -> RetryCall<'_> {
         RetryCall { client: self, target: target.into(), at: Ok(None), expected_seq: None }
@@ -75,14 +77,17 @@ impl Client {
         TagCall { client: self, target: target.into(), change: TagChange::default() }
     }
 
-    /// Puts the brake on a queue of this client's namespace.
-    pub async fn pause_queue(&self, queue: &str) -> Result<()> {
-        self.brake_queue(queue, Brake::On).await
+    /// Puts the brake on a queue of this client's namespace. One that no machine, worker or instance names is
+    /// [`Error::UnknownQueue`].
+    #[must_use = "nothing is paused before the call is awaited"]
+    pub fn pause_queue(&self, queue: impl Into<String>) -> PauseQueueCall<'_> {
+        PauseQueueCall { client: self, queue: queue.into(), brake: Brake::On, even_if_unknown: false }
     }
 
     /// Takes the brake off a queue.
-    pub async fn resume_queue(&self, queue: &str) -> Result<()> {
-        self.brake_queue(queue, Brake::Off).await
+    #[must_use = "nothing is resumed before the call is awaited"]
+    pub fn resume_queue(&self, queue: impl Into<String>) -> PauseQueueCall<'_> {
+        PauseQueueCall { client: self, queue: queue.into(), brake: Brake::Off, even_if_unknown: false }
     }
 
     /// Starts a new instance as another one was after an event, perhaps with `change`s: another key, an edited
@@ -106,7 +111,10 @@ impl Client {
             forked_from: Some((origin.id, seq)),
             ..as_after(origin.machine, event)?
         };
-        self.start_one(change(new)).await
+        let before = new.at.state.clone();
+        let new = change(new);
+        self.check_edited(&new.machine, new.version, &before, &new.at).await?;
+        self.start_one(new).await
     }
 
     /// Removes instances of this client's namespace that ended longer ago than `ended_for`, in bounded batches.
@@ -126,13 +134,6 @@ impl Client {
                 return Ok(total);
             }
         }
-    }
-
-    async fn brake_queue(&self, queue: &str, brake: Brake) -> Result<()> {
-        check_name("queue", queue)?;
-        let written = self.store.pause_queue(self.namespace.to_string(), queue.to_owned(), brake).await?;
-        self.store.poke(&written.effects);
-        Ok(())
     }
 
     async fn event(&self, id: InstanceId, seq: u64) -> Result<Event> {
@@ -213,6 +214,12 @@ impl<'a> IntoFuture for RetryCall<'a> {
                 client.limits.check_document("state", &at.state)?;
             }
             let namespace = client.namespace.to_string();
+            if let Some(instance) = client.store.get(namespace.clone(), target.clone()).await? {
+                let Instance { machine, version, step, state, .. } = instance;
+                let at = at.clone().unwrap_or_else(|| At { step: step.into(), state: state.clone() });
+                client.check_place(&machine, version, &at).await?;
+                client.check_edited(&machine, version, &state, &at).await?;
+            }
             Ok(client.applied(client.store.retry(namespace, target, at, expected_seq).await?))
         })
     }
@@ -246,6 +253,41 @@ impl<'a> IntoFuture for PauseCall<'a> {
             expected_seq.map_or(Ok(()), check_seq)?;
             let namespace = client.namespace.to_string();
             Ok(client.applied(client.store.pause(namespace, target, brake, expected_seq).await?))
+        })
+    }
+}
+
+/// A queue's brake under way: options, then `.await`.
+#[must_use = "nothing is paused or resumed before it is awaited"]
+pub struct PauseQueueCall<'a> {
+    client: &'a Client,
+    queue: String,
+    brake: Brake,
+    even_if_unknown: bool,
+}
+
+impl PauseQueueCall<'_> {
+    /// Moves the brake of a queue that nothing names yet, too.
+    pub fn even_if_unknown(mut self) -> Self {
+        self.even_if_unknown = true;
+        self
+    }
+}
+
+impl<'a> IntoFuture for PauseQueueCall<'a> {
+    type Output = Result<()>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { client, queue, brake, even_if_unknown } = self;
+        Box::pin(async move {
+            check_name("queue", &queue)?;
+            if !even_if_unknown {
+                client.check_queue(&queue).await?;
+            }
+            let written = client.store.pause_queue(client.namespace.to_string(), queue, brake).await?;
+            client.store.poke(&written.effects);
+            Ok(())
         })
     }
 }

@@ -39,22 +39,19 @@ impl Client {
         &self,
         signals: impl IntoIterator<Item = (Target, NewSignal)>,
     ) -> Result<Vec<Delivered>> {
-        let mut batch = Vec::new();
-        for (target, signal) in signals {
-            signal.check(&self.limits)?;
-            check_target(&target)?;
-            self.check_for(&target, &signal).await?;
-            batch.push(Delivery { namespace: self.namespace.to_string(), target, signal });
-        }
+        let signals: Vec<_> = signals.into_iter().collect();
+        self.check_all(&signals).await?;
+        let delivery = |(target, signal)| Delivery { namespace: self.namespace.to_string(), target, signal };
+        let batch = signals.into_iter().map(delivery).collect();
         let delivered = self.applied(self.store.deliver(batch).await?);
         tracing::trace!(signals = delivered.len(), "signalled");
         Ok(delivered)
     }
 
     async fn deliver_one(&self, target: Target, signal: NewSignal) -> Result<Delivered> {
-        signal.check(&self.limits)?;
-        check_target(&target)?;
-        self.check_for(&target, &signal).await?;
+        let sent = [(target, signal)];
+        self.check_all(&sent).await?;
+        let [(target, signal)] = sent;
         let delivery = Delivery { namespace: self.namespace.to_string(), target: target.clone(), signal };
         let delivered = self.applied(self.store.deliver(vec![delivery]).await?);
         tracing::trace!(%target, ?delivered, "signalled");
@@ -64,15 +61,27 @@ impl Client {
         }
     }
 
-    /// Asks who the target is only if some machine would refuse the payload.
-    async fn check_for(&self, target: &Target, signal: &NewSignal) -> Result<()> {
-        if !self.might_refuse(signal).await? {
+    /// Refuses all if one is refused. Asks who the targets are only of those that some machine might refuse.
+    async fn check_all(&self, signals: &[(Target, NewSignal)]) -> Result<()> {
+        let mut doubtful = Vec::new();
+        for (target, signal) in signals {
+            signal.check(&self.limits)?;
+            check_target(target)?;
+            if self.might_refuse(signal).await? {
+                doubtful.push((target, signal));
+            }
+        }
+        if doubtful.is_empty() {
             return Ok(());
         }
-        match self.store.get(self.namespace.to_string(), target.clone()).await? {
-            Some(instance) => self.check_payload(&instance.machine, instance.version, signal).await,
-            None => Ok(()),
+        let targets = doubtful.iter().map(|(target, _)| (*target).clone()).collect();
+        let addressees = self.store.addressees(self.namespace.to_string(), targets).await?;
+        for ((_, signal), addressee) in doubtful.into_iter().zip(addressees) {
+            if let Some(to) = addressee {
+                self.check_signal(&to.machine, to.version, &to.awaits, signal).await?;
+            }
         }
+        Ok(())
     }
 }
 

@@ -10,9 +10,6 @@ use crate::{
     NewSignal, Result, Target, When,
 };
 
-/// A reason may quote what does not fit, and that may be long.
-const REASON_CHARS_MAX: usize = 500;
-
 impl Client {
     /// Starts an instance of a machine. Awaiting it gives the id once the instance is durable.
     ///
@@ -54,20 +51,6 @@ impl Client {
         one(self.start_many([new]).await?, key)
     }
 
-    /// Refuses an instance that is malformed, or whose state the registered code could not read: for those that come
-    /// as JSON. What comes in its type fits by itself.
-    pub fn check(&self, new: &NewInstance) -> Result<()> {
-        new.check(&self.limits)?;
-        let code = self.registry.get(&new.machine, new.version).filter(|code| code.version() == new.version);
-        match code.map(|code| code.check(&new.at)) {
-            Some(Err(reason)) => {
-                let told: String = reason.chars().take(REASON_CHARS_MAX).collect();
-                Err(Error::InvalidState(format!("machine {} cannot start like that: {told}", new.machine)))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Refuses all if one is malformed.
     pub(super) async fn admit_all(
         &self,
@@ -76,6 +59,7 @@ impl Client {
         let mut batch: Vec<_> = new.into_iter().collect();
         batch.iter_mut().try_for_each(|new| self.admit(new))?;
         self.check_known(&batch).await?;
+        self.check_places(&batch).await?;
         self.check_signals(&batch).await?;
         Ok(batch)
     }

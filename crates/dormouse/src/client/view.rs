@@ -13,6 +13,9 @@ use crate::{Error, Event, InboxSignal, Instance, Job, Json, Machine, Result, Sta
 /// How often a waiter looks by itself: what another process does may poke nobody here.
 const WAIT_POLL: Duration = Duration::from_millis(250);
 
+/// Signals of an inbox that are looked at for one that cannot be read.
+const EXPLAINED_MAX: usize = 100;
+
 impl Client {
     /// Waits for an instance's output. Within one process the answer comes as soon as it is durable.
     pub async fn wait<M: Machine>(&self, target: impl Into<Target>, within: Duration) -> Result<M::Output> {
@@ -116,11 +119,11 @@ impl Client {
         self.list(Filter { awaiting: Some(signal.into()), limit, ..Filter::default() }).await
     }
 
-    /// The signals that wait for an instance. An ended instance has none.
+    /// The signals that wait for an instance, or, if it failed or was cancelled, for its retry. One that is done has none.
     pub async fn inbox(&self, target: impl Into<Target>) -> Result<Vec<InboxSignal>> {
         let target = target.into();
         let instance = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
-        if instance.status.is_terminal() { Ok(Vec::new()) } else { self.store.inbox(instance.id).await }
+        self.store.inbox(instance.id).await
     }
 
     /// An instance's history, from its first event.
@@ -142,7 +145,25 @@ impl Client {
         let target = target.into();
         let situation = self.store.situation(self.namespace.to_string(), target.clone()).await?;
         let situation = situation.ok_or(Error::NotFound(target))?;
-        Ok(explain(&situation, self.store.hub().is_claimed_ahead(situation.instance.id)))
+        let told = explain(&situation, self.store.hub().is_claimed_ahead(situation.instance.id));
+        Ok(told + &self.explain_inbox(&situation.instance).await?)
+    }
+
+    /// What there is to tell of signals that its machine cannot read.
+    async fn explain_inbox(&self, instance: &Instance) -> Result<String> {
+        if instance.inbox == 0 {
+            return Ok(String::new());
+        }
+        let mut inbox = self.inbox(instance.id).await?;
+        inbox.truncate(EXPLAINED_MAX);
+        let unreadable = self.unreadable(instance, &inbox).await?;
+        let mut unreadable = inbox.iter().zip(unreadable).filter_map(|(signal, why)| Some((signal, why?)));
+        let Some((InboxSignal { id, name, .. }, why)) = unreadable.next() else { return Ok(String::new()) };
+        let more = match unreadable.count() {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        Ok(format!("; signal {} ({name:?}) in its inbox cannot be read{more}, drop or edit it: {why}", id.0))
     }
 
     /// Counts, queues and workers, of every namespace.

@@ -70,7 +70,7 @@ impl Client {
         let code = self.registry.get(name, version).ok_or_else(unknown)?;
         if let Happening::Signal(signal) = &happening {
             signal.check(&self.limits)?;
-            self.check_payload(name, version, signal).await?;
+            self.check_signal(name, version, &instance.awaits, signal).await?;
         }
         let at = At { step: instance.step.clone().into(), state: instance.state.clone() };
         let at = match code.version() == version {

@@ -38,12 +38,10 @@ impl Client {
         let target = target.into();
         signal.check(&self.limits)?;
         check_target(&target)?;
-        let machine = match self.might_refuse(&signal).await? {
-            true => postgres::machine_in(conn, &self.namespace, &target).await?,
-            false => None,
-        };
-        if let Some((machine, version)) = machine {
-            self.check_payload(&machine, version, &signal).await?;
+        if self.might_refuse(&signal).await?
+            && let Some(to) = postgres::addressee_in(conn, &self.namespace, &target).await?
+        {
+            self.check_signal(&to.machine, to.version, &to.awaits, &signal).await?;
         }
         let delivery = Delivery { namespace: self.namespace.to_string(), target: target.clone(), signal };
         match postgres::deliver_in(conn, delivery).await? {

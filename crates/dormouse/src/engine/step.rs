@@ -13,7 +13,7 @@ use tracing::Instrument;
 
 use super::lease::Registered;
 use super::queue::{Hand, RunningPlace};
-use super::{Shared, effects, lease};
+use super::{Shared, effects, lease, unread};
 use crate::context::{Own, Progress};
 use crate::store::{Claimed, Commit, Hold, Receipt, Rider, Tried, Written};
 use crate::{At, Context, DynMachine, Error, Fault, Run, Spawn, StepError, Transition};
@@ -37,7 +37,11 @@ pub(super) async fn run(shared: &Shared, starting: Starting, place: RunningPlace
     let (claimed_version, keeps_history) = (row.version, row.keeps_history);
     let mut cx = context(shared, row, cancel);
     let commit = |cx: &Context, version, transition, hold| {
-        let received = cx.received_ids();
+        // Whoever parks has been handed all of it; only what was read is used up.
+        let received = match &transition {
+            Transition::Await { .. } => cx.handed_ids(),
+            _ => cx.received_ids(),
+        };
         Commit { id: cx.id, seq: cx.seq, version, received, transition, hold, keeps_history, run: None }
     };
     let mut at = match lifted {
@@ -56,7 +60,11 @@ pub(super) async fn run(shared: &Shared, starting: Starting, place: RunningPlace
             seq = cx.seq, attempt = cx.attempt
         );
         let started = Instant::now();
-        let transition = outcome(shared, &*machine, &at, &cx).instrument(span).await;
+        let transition = match unread::wait_on(shared, &*machine, &at, &cx).await {
+            Some(waits) => waits,
+            None => outcome(shared, &*machine, &at, &cx).instrument(span).await,
+        };
+        unread::warn(shared, &*machine, &cx);
         let run = run_of(&cx, started.duration_since(handed_out), started.elapsed());
         let may_hold = !matches!(transition, Transition::Next { ahead: false, .. });
         let hold = if may_hold && budget.allows_another() && !shared.stop.is_cancelled() {
@@ -185,6 +193,7 @@ fn context(shared: &Shared, row: Claimed, cancel: CancellationToken) -> Context 
         awaits: row.awaits,
         inbox: row.inbox,
         children: row.children,
+        unread: Arc::default(),
         takes: Arc::default(),
         now: row.now,
         cancel,

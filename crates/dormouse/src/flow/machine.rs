@@ -10,10 +10,11 @@ use super::trail::{self, Trail};
 use super::{ActResult, Cx, FlowState};
 use crate::check::{Ahead, Foreseen};
 use crate::graph::Graph;
+use crate::outline::Member;
 use crate::signal::CANCEL;
 use crate::{
-    Accepts, At, BoxError, Context, DynMachine, Fault, Final, Json, Retry, Running, StepError, Takes,
-    Transition, Wake, When,
+    Accepts, At, BoxError, Context, DynMachine, Fault, Final, Json, Outline, Retry, Running, Stated,
+    StepError, Takes, Transition, Wake, When,
 };
 
 /// Where to go.
@@ -242,7 +243,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
         cx: &Context,
     ) -> Result<Transition, BoxError> {
         // A deadline that has passed never counts for more than a signal that came.
-        if let Some(received) = cx.take_first() {
+        if let Some(received) = cx.take_first(wait.accepts.check) {
             let state = (wait.receive)(state, &received.payload)?;
             return self.next(next, state);
         }
@@ -333,10 +334,24 @@ impl<S: FlowState, D: Send + Sync + 'static> DynMachine for FlowMachine<S, D> {
 
     fn accepts(&self) -> Vec<Accepts> {
         let of = |step: &Step<S, D>| match &step.task {
-            Task::Wait { wait, .. } => Some(wait.accepts.clone()),
+            Task::Wait { wait, .. } => {
+                let also = Some(&step.path).filter(|path| **path != wait.signal).cloned();
+                Some(Accepts { also, ..wait.accepts.clone() })
+            }
             _ => None,
         };
         self.steps.iter().filter_map(of).collect()
+    }
+
+    fn accepts_others(&self) -> bool {
+        false
+    }
+
+    fn states(&self) -> Vec<Stated> {
+        match Outline::of::<S>() {
+            Outline::Any => Vec::new(),
+            outline => vec![Stated { steps: self.steps(), outline: with_trail(outline) }],
+        }
     }
 
     fn takes(&self) -> Vec<Takes> {
@@ -404,6 +419,18 @@ impl<S: FlowState, D: Send + Sync + 'static> DynMachine for FlowMachine<S, D> {
                 None => run.failed(error.to_string(), &state).map_err(Fault::Failed),
             }
         })
+    }
+}
+
+/// The outline of a flow's state, in which the flow keeps its own notes too.
+fn with_trail(outline: Outline) -> Outline {
+    match outline {
+        Outline::Object { mut members, open } => {
+            let name = trail::FIELD.to_owned();
+            members.push(Member { name, aliases: Vec::new(), outline: Outline::Any, required: false });
+            Outline::Object { members, open }
+        }
+        other => other,
     }
 }
 

@@ -10,7 +10,7 @@ use super::fan::Left;
 use crate::{Error, Json, Result};
 
 /// The field that holds it. No field of a Rust struct can have this name by itself.
-const FIELD: &str = "$flow";
+pub(super) const FIELD: &str = "$flow";
 
 /// How an instance came to be where it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

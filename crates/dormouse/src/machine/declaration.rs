@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::DynMachine;
 use crate::graph::Graph;
-use crate::{Form, History};
+use crate::{At, Form, History, Outline};
 
 /// A machine as its code declares it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,9 +22,15 @@ pub struct Declaration {
     pub queue: String,
     /// Whether its transitions are recorded.
     pub keeps_history: bool,
-    /// The signals whose payloads it checks.
+    /// What the state of its steps must look like to be read; nothing is said of a step that is not named here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<Stated>,
+    /// The signals it names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accepts: Vec<Accepted>,
+    /// Whether it takes signals that it does not name.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub accepts_others: bool,
     /// The steps that say what answers they take.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub takes: Vec<Taken>,
@@ -36,16 +42,31 @@ pub struct Declaration {
     pub graph: Option<Graph>,
 }
 
+/// What the state of some steps looks like, as a machine declares it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stated {
+    /// The steps.
+    pub steps: Vec<String>,
+    /// What their state must look like to be read.
+    pub outline: Outline,
+}
+
 /// A signal, as a machine declares it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
     /// The signal's name.
     pub signal: String,
+    /// Another name by which it may be sent: that of the part of a flow that waits for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub also: Option<String>,
     /// What its payloads look like.
     pub form: Form,
     /// The JSON Schema that they fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<serde_json::Value>,
+    /// What its payloads must look like to be read.
+    #[serde(default = "anything")]
+    pub outline: Outline,
 }
 
 /// What a step takes as the answer of its unit, as a machine declares it.
@@ -58,6 +79,9 @@ pub struct Taken {
     /// The JSON Schema that it fits, as it comes in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<serde_json::Value>,
+    /// What it must look like to be read, as it comes in.
+    #[serde(default = "anything")]
+    pub outline: Outline,
     /// Whether the machine's code builds the output from it.
     pub is_built: bool,
 }
@@ -72,6 +96,8 @@ impl Declaration {
             steps: machine.steps(),
             queue: machine.queue().to_owned(),
             keeps_history: machine.history().unwrap_or(history) == History::On,
+            states: machine.states(),
+            accepts_others: machine.accepts_others(),
             accepts: machine.accepts().iter().map(Accepted::from).collect(),
             takes: machine.takes().iter().map(Taken::from).collect(),
             undo_on_cancel: machine.undo_on_cancel(),
@@ -86,11 +112,36 @@ impl Declaration {
 
     /// What it says of a signal.
     pub fn accepted(&self, signal: &str) -> Option<&Accepted> {
-        self.accepts.iter().find(|accepted| accepted.signal == signal)
+        let is_it = |told: &&Accepted| told.signal == signal || told.also.as_deref() == Some(signal);
+        self.accepts.iter().find(is_it)
+    }
+
+    /// What the state of a step must look like, if it says so.
+    pub fn state(&self, step: &str) -> Option<&Outline> {
+        let stated = self.states.iter().find(|stated| stated.steps.iter().any(|known| known == step));
+        stated.map(|stated| &stated.outline)
+    }
+
+    /// Says why an instance of this very version could not run at this place.
+    pub(crate) fn check(&self, at: &At) -> Result<(), String> {
+        let At { step, state } = at;
+        if !self.steps.is_empty() && !self.steps.iter().any(|known| known == step) {
+            return Err(format!("it has no step {step:?}; it has {}", self.steps.join(", ")));
+        }
+        let checked = self.state(step).map_or(Ok(()), |outline| outline.check(state));
+        checked.map_err(|reason| format!("the state of step {step}: {reason}"))
     }
 
     /// What it says of the answers that a step takes.
     pub fn taken(&self, step: &str) -> Option<&Taken> {
         self.takes.iter().find(|taken| taken.step == step)
     }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn anything() -> Outline {
+    Outline::Any
 }

@@ -1,12 +1,12 @@
 //! The machines a process knows.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::DynMachine;
 use crate::gate::Gates;
 use crate::limits::{check_name, check_version};
-use crate::{Declaration, Error, History, Json, NewInstance, Result};
+use crate::{Declaration, Error, History, Json, NewInstance, NewSignal, Result};
 
 /// The machines registered with an engine, by name and version.
 #[derive(Clone, Default)]
@@ -18,6 +18,20 @@ pub struct Registry {
 struct Registered {
     machine: Arc<dyn DynMachine>,
     gates: Arc<Gates>,
+    /// What it declares, once that was asked for.
+    declared: OnceLock<Arc<Declaration>>,
+}
+
+impl Registered {
+    /// What it declares, where `history` decides if it does not.
+    fn declaration(&self, history: History) -> Arc<Declaration> {
+        let declared = self.declared.get_or_init(|| Arc::new(Declaration::of(&*self.machine, history)));
+        let keeps_history = self.machine.history().unwrap_or(history) == History::On;
+        if declared.keeps_history == keeps_history {
+            return declared.clone();
+        }
+        Arc::new(Declaration { keeps_history, ..(**declared).clone() })
+    }
 }
 
 impl Registry {
@@ -46,7 +60,7 @@ impl Registry {
         if versions.contains_key(&machine.version()) {
             return refuse(format!("version {} is registered already", machine.version()));
         }
-        versions.insert(machine.version(), Registered { machine, gates });
+        versions.insert(machine.version(), Registered { machine, gates, declared: OnceLock::new() });
         Ok(())
     }
 
@@ -84,8 +98,13 @@ impl Registry {
     }
 
     /// Every machine as it is declared, where `history` decides for those that do not.
-    pub(crate) fn declarations(&self, history: History) -> Vec<Declaration> {
-        self.machines().map(|machine| Declaration::of(&**machine, history)).collect()
+    pub(crate) fn declarations(&self, history: History) -> Vec<Arc<Declaration>> {
+        self.all().map(|registered| registered.declaration(history)).collect()
+    }
+
+    /// What the machine that runs instances of this name and version declares.
+    pub(crate) fn declaration(&self, name: &str, version: u32, history: History) -> Option<Arc<Declaration>> {
+        self.registered(name, version).map(|registered| registered.declaration(history))
     }
 
     /// The doors of the machine that runs instances of this name and version.
@@ -96,12 +115,13 @@ impl Registry {
     /// Refuses an instance that brings a signal its own machine refuses.
     pub(crate) fn check_signals(&self, new: &NewInstance) -> Result<()> {
         let Some(gates) = self.gates(&new.machine, new.version) else { return Ok(()) };
-        new.signals.iter().try_for_each(|signal| gates.check_signal(&new.machine, signal))
+        let awaits = new.awaits.as_ref().map(|(names, _)| names.as_slice()).unwrap_or_default();
+        new.signals.iter().try_for_each(|signal| gates.check_signal(&new.machine, awaits, signal))
     }
 
-    /// Whether any machine would refuse this payload of a signal; only then does it matter whose it is.
-    pub(crate) fn might_refuse(&self, signal: &str, payload: &Json) -> bool {
-        self.all().any(|registered| registered.gates.payload(signal, payload).is_err())
+    /// Whether any machine might refuse this signal; only then does it matter whose it is.
+    pub(crate) fn might_refuse(&self, signal: &NewSignal) -> bool {
+        self.all().any(|registered| registered.gates.might_refuse(signal))
     }
 
     /// Whether every machine would take this answer as it is; only otherwise does it matter whose it is.

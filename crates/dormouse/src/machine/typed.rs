@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::steps::{decode_at, steps_of};
-use super::{DynMachine, Fault, Machine, Running, StepError};
+use super::{DynMachine, Fault, Machine, Running, Stated, StepError};
 use crate::graph::Graph;
-use crate::{Accepts, At, BoxError, Context, Error, History, Result, Takes};
+use crate::{Accepts, At, BoxError, Context, Error, History, Outline, Result, Takes};
 
 pub(crate) struct Typed<M> {
     machine: M,
@@ -54,6 +54,19 @@ impl<M: Machine> DynMachine for Typed<M> {
 
     fn accepts(&self) -> Vec<Accepts> {
         M::accepts()
+    }
+
+    fn accepts_others(&self) -> bool {
+        M::accepts_others()
+    }
+
+    fn states(&self) -> Vec<Stated> {
+        let outline = Outline::of::<M::State>();
+        let stated = |step: &&str| {
+            let outline = outline.state_at(step).filter(|outline| *outline != Outline::Any)?;
+            Some(Stated { steps: vec![(*step).to_owned()], outline })
+        };
+        self.steps.iter().filter_map(stated).collect()
     }
 
     fn takes(&self) -> Vec<Takes> {

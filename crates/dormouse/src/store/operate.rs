@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::instance::sorted;
 use crate::limits::{check_tag_count, check_tags};
-use crate::{Error, Result, Status};
+use crate::{Error, Json, Result, SignalId, Status};
 
 /// How to cancel an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,26 @@ pub enum Cancel {
     Requested,
     /// It had ended before.
     AlreadyEnded(Status),
+}
+
+/// What to do with a signal in an inbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Amend {
+    /// Removes it, and its dedup key with it: it can be sent again.
+    Drop,
+    /// Gives it another payload.
+    Edit(Json),
+}
+
+/// Which signal of an instance to amend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AmendRequest {
+    /// The signal.
+    pub signal: SignalId,
+    /// What to do with it.
+    pub amend: Amend,
+    /// Only if the instance is at this `seq`; else [`crate::Error::StaleSeq`].
+    pub expected_seq: Option<u64>,
 }
 
 /// A brake's position.

@@ -49,13 +49,13 @@ use self::pokes::Pokes;
 pub use self::rider::StepTransaction;
 pub use self::schema::{Migrated, roles_script, script as schema_script};
 use self::types::Columns;
-pub(crate) use self::within::{deliver_in, insert_in, machine_in};
+pub(crate) use self::within::{addressee_in, deliver_in, insert_in};
 use crate::poke::Hub;
 use crate::store::{
-    About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, CancelRequest, Changes,
-    Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease,
-    NewApiKey, NewAudit, NewProgress, NewWorker, Page, Progress, Receipt, Repeatable, Reply, Reports, Rider,
-    Situation, Stats, Store, TagChange, Tried, Written,
+    About, Addressee, Admission, AmendRequest, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel,
+    CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due, Effects,
+    Filter, Lease, NewApiKey, NewAudit, NewProgress, NewWorker, Page, Progress, Receipt, Repeatable, Reply,
+    Reports, Rider, Situation, Stats, Store, TagChange, Tried, Written,
 };
 use crate::{
     At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
@@ -272,6 +272,15 @@ impl Store for PostgresStore {
         Box::pin(async move { operate::pause(&self.db, &namespace, &target, brake, expected_seq).await })
     }
 
+    fn amend(
+        &self,
+        namespace: String,
+        target: Target,
+        request: AmendRequest,
+    ) -> Reply<'_, Written<InstanceId>> {
+        Box::pin(async move { operate::amend(&self.db, &namespace, &target, &request).await })
+    }
+
     fn tag(&self, namespace: String, target: Target, change: TagChange) -> Reply<'_, Vec<String>> {
         Box::pin(async move { operate::tag(&self.db, &namespace, &target, &change).await })
     }
@@ -282,6 +291,10 @@ impl Store for PostgresStore {
 
     fn get(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>> {
         Box::pin(async move { query::get(&self.db, &namespace, &target).await })
+    }
+
+    fn addressees(&self, namespace: String, targets: Vec<Target>) -> Reply<'_, Vec<Option<Addressee>>> {
+        Box::pin(async move { query::addressees(&self.db, &namespace, &targets).await })
     }
 
     fn list(&self, filter: Filter) -> Reply<'_, Page> {

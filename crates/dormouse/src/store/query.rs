@@ -5,6 +5,17 @@ use jiff::Timestamp;
 use crate::store::Namespaces;
 use crate::{Instance, InstanceId, Process, Status, WorkerId};
 
+/// What is to be known of an instance before it is sent a signal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addressee {
+    /// Its machine.
+    pub machine: String,
+    /// Its version.
+    pub version: u32,
+    /// The names it awaits.
+    pub awaits: Vec<String>,
+}
+
 /// Which instances to list: newest first, except that those who wait for a signal come oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {

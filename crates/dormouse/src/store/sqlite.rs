@@ -5,6 +5,7 @@
 //! decide, and save it: `BEGIN IMMEDIATE` keeps other processes out for that long.
 
 mod access;
+mod amend;
 mod backlog;
 mod barrier;
 mod changes;
@@ -44,10 +45,10 @@ use self::tx::Tx;
 use self::writer::{Sync, Writer};
 use crate::poke::Hub;
 use crate::store::{
-    About, Admission, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel, CancelRequest, Changes,
-    Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due, Effects, Filter, Lease,
-    NewApiKey, NewAudit, NewProgress, NewWorker, Page, Progress, Receipt, Repeatable, Reply, Reports, Rider,
-    Situation, Stats, Store, TagChange, Tried, Written,
+    About, Addressee, Admission, AmendRequest, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel,
+    CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due, Effects,
+    Filter, Lease, NewApiKey, NewAudit, NewProgress, NewWorker, Page, Progress, Receipt, Repeatable, Reply,
+    Reports, Rider, Situation, Stats, Store, TagChange, Tried, Written,
 };
 use crate::{
     At, Clock, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
@@ -249,6 +250,15 @@ impl Store for SqliteStore {
         self.write(move |tx| operate::pause(tx, &namespace, &target, brake, expected_seq))
     }
 
+    fn amend(
+        &self,
+        namespace: String,
+        target: Target,
+        request: AmendRequest,
+    ) -> Reply<'_, Written<InstanceId>> {
+        self.write(move |tx| amend::amend(tx, &namespace, &target, &request))
+    }
+
     fn tag(&self, namespace: String, target: Target, change: TagChange) -> Reply<'_, Vec<String>> {
         quiet(self.write(move |tx| operate::tag(tx, &namespace, &target, &change)))
     }
@@ -259,6 +269,10 @@ impl Store for SqliteStore {
 
     fn get(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>> {
         self.read(move |conn| query::get(conn, &namespace, &target))
+    }
+
+    fn addressees(&self, namespace: String, targets: Vec<Target>) -> Reply<'_, Vec<Option<Addressee>>> {
+        self.read(move |conn| query::addressees(conn, &namespace, &targets))
     }
 
     fn list(&self, filter: Filter) -> Reply<'_, Page> {

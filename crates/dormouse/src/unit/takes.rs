@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use crate::gate::{Check, Projector};
 use crate::json::decode_text;
 use crate::machine::Taken;
-use crate::{Form, Json};
+use crate::{Form, Json, Outline};
 
 /// The output of a unit, as the step that reads it declares it: see [`crate::Machine::takes`].
 ///
@@ -30,6 +30,7 @@ pub struct Takes {
     pub(crate) schema: Option<serde_json::Value>,
     pub(crate) projector: Option<Projector>,
     form: fn() -> Form,
+    outline: fn() -> Outline,
 }
 
 impl Takes {
@@ -41,6 +42,7 @@ impl Takes {
             schema: None,
             projector: None,
             form: Form::of::<T>,
+            outline: Outline::of::<T>,
         }
     }
 
@@ -50,7 +52,11 @@ impl Takes {
             Err(_) if output.as_str().starts_with('[') => decode_text::<Vec<T>>(output.as_str()).map(drop),
             one => one.map(drop),
         };
-        Self { reads, ..Self::at::<T>("") }
+        let outline = || match Outline::of::<T>() {
+            Outline::Any => Outline::Any,
+            one => Outline::OneOrMany(Box::new(one)),
+        };
+        Self { reads, outline, ..Self::at::<T>("") }
     }
 
     /// The same, at another step.
@@ -106,6 +112,7 @@ impl Takes {
         E: fmt::Display,
     {
         self.form = Form::of::<A>;
+        self.outline = Outline::of::<A>;
         self.projector = Some(Arc::new(move |request, answer, answering| {
             let request = decode_text(request.as_str()).map_err(|error| format!("its request: {error}"))?;
             let answer = decode_text(answer.as_str())?;
@@ -137,6 +144,7 @@ impl From<&Takes> for Taken {
             step: takes.step.to_string(),
             form: takes.form(),
             schema: takes.schema.clone(),
+            outline: (takes.outline)(),
             is_built: takes.projector.is_some(),
         }
     }

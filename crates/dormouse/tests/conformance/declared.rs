@@ -92,6 +92,8 @@ fn declared(version: u32, migrates_from: u32) -> Declaration {
         steps: vec![],
         queue: "default".to_owned(),
         keeps_history: true,
+        states: vec![],
+        accepts_others: true,
         accepts: vec![],
         takes: vec![],
         undo_on_cancel: vec![],

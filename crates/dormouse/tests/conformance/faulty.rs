@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse::store::{
-    About, Admission, Answer, ApiKey, Assigned, Audit, AuditFilter, Backlog, Brake, Cancel, CancelRequest,
-    Changes, Claim, Claimed, Collect, Collected, Commit, Completed, Completion, Declarations, Delivery, Due,
-    Effects, Filter, InteractionCount, InteractionFilter, Lease, Namespaces, NewApiKey, NewAudit,
-    NewProgress, NewWorker, Outbox, Page, Progress, Receipt, Repeatable, Reply, Reports, Rider, SendReport,
-    Situation, Stats, Store, TagChange, Tried, UnitStore, Which, Written,
+    About, Addressee, Admission, AmendRequest, Answer, ApiKey, Assigned, Audit, AuditFilter, Backlog, Brake,
+    Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Completed, Completion,
+    Declarations, Delivery, Due, Effects, Filter, InteractionCount, InteractionFilter, Lease, Namespaces,
+    NewApiKey, NewAudit, NewProgress, NewWorker, Outbox, Page, Progress, Receipt, Repeatable, Reply, Reports,
+    Rider, SendReport, Situation, Stats, Store, TagChange, Tried, UnitStore, Which, Written,
 };
 use dormouse::{
     At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, Interaction,
@@ -147,9 +147,11 @@ impl Store for Faulty {
         cancel(namespace: String, target: Target, request: CancelRequest) -> Written<Cancel>;
         retry(namespace: String, target: Target, at: Option<At>, expected_seq: Option<u64>) -> Written<InstanceId>;
         pause(namespace: String, target: Target, brake: Brake, expected_seq: Option<u64>) -> Written<InstanceId>;
+        amend(namespace: String, target: Target, request: AmendRequest) -> Written<InstanceId>;
         tag(namespace: String, target: Target, change: TagChange) -> Vec<String>;
         pause_queue(namespace: String, queue: String, brake: Brake) -> Written<()>;
         get(namespace: String, target: Target) -> Option<Instance>;
+        addressees(namespace: String, targets: Vec<Target>) -> Vec<Option<Addressee>>;
         list(filter: Filter) -> Page;
         history(id: InstanceId, after_seq: u64, events_max: usize) -> Vec<Event>;
         inbox(id: InstanceId) -> Vec<InboxSignal>;

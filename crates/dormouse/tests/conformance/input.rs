@@ -276,7 +276,8 @@ async fn a_payload_that_its_machine_does_not_accept_is_refused_at_the_door(kit: 
     assert_eq!(kit.get(id).await.inbox, 0);
     assert_eq!(kit.list(dormouse::store::Filter::default()).await.len(), 1, "nothing was started");
     let other = NewSignal::new("undeclared", Json::from(serde_json::json!("anything")));
-    client.signal_raw(id, other).await.expect("what is not declared is not checked");
+    let refused = client.signal_raw(id, other).await.expect_err("it names the signals it takes");
+    assert!(matches!(refused, dormouse::Error::UndeclaredSignal { .. }), "{refused}");
     client.signal(id, PAID, Payment { amount: 7 }).await.expect("a live target");
     assert_eq!(client.wait::<Shop>(id, SOON).await.expect("an output"), 7);
     engine.shutdown().await;

@@ -47,6 +47,7 @@ macro_rules! suite {
 mod access;
 mod attempts;
 mod barriers;
+mod checked;
 mod children;
 mod claimed_ahead;
 mod claims;
@@ -72,4 +73,5 @@ mod steps;
 mod tags;
 mod time;
 mod units;
+mod unread;
 mod versions;

@@ -241,7 +241,8 @@ async fn an_instance_settles_when_it_is_parked_or_has_ended(kit: Kit) {
 
 async fn a_machine_that_nobody_declares_is_started_only_if_asked_for(kit: Kit) {
     let client = kit.client();
-    let named = |name: &str| NewInstance::named(name.to_owned(), 1, at("start"));
+    let import = || dormouse::At { step: "Import".into(), state: Json::from(serde_json::json!({})) };
+    let named = |name: &str| NewInstance::named(name.to_owned(), 1, import());
     let refused = client.start_many([named("reporting")]).await.expect_err("no worker was ever there");
     assert!(matches!(refused, Error::UnknownMachine { nearest: None, .. }), "{refused}");
     let typed = client.start::<Reporting>(Report::Import {}).await;

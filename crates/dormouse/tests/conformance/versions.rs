@@ -268,7 +268,10 @@ async fn counts_follow_an_instance_from_version_to_version(kit: Kit) {
 async fn a_failed_decode_runs_after_a_deploy_that_reads_the_old_state() {
     let mut test = TestEngine::start(|engine| engine.machine(Strict)).await.expect("it starts");
     let old = NewInstance::named("reader", 1, at_with("Read", json!({"pages": 3})));
-    let id = test.client().start_many([old]).await.expect("a start")[0].id();
+    // Past the doors, as a version that took it would have stored it.
+    let inserted = test.client().store().insert(vec![old]).await.expect("an insert");
+    test.client().store().poke(&inserted.effects);
+    let id = inserted.value[0].id();
     test.assert_status(id, Status::Failed).await;
     let failed = test.client().get(id).await.expect("a read").expect("the instance");
     let error = failed.last_error.expect("why it failed");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dormouse::prelude::*;
 use dormouse::store::Filter;
 use dormouse::{InstanceId, Status};
 
@@ -110,4 +111,77 @@ async fn a_version_below_zero_is_refused_and_cannot_be_stored() {
     }
     world.one::<i64>("select dormouse.start('m', step => 's', version => 0, even_if_unknown => true)").await;
     assert_eq!(world.fails("update dormouse.instances set version = -1").await.0, "23514");
+}
+
+/// Waits for receipts, and names what it takes.
+struct Expense;
+
+#[derive(Serialize, Deserialize)]
+enum Report {
+    Open { number: u64 },
+    Paid { number: u64 },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Receipt {
+    cents: u64,
+    lines: Vec<String>,
+}
+
+const RECEIPT: Signal<Receipt> = Signal::named("receipt");
+
+impl Machine for Expense {
+    const NAME: &'static str = "expense";
+    type State = Report;
+    type Output = u64;
+
+    async fn step(&self, state: Report, cx: &Context) -> StepResult<Self> {
+        Ok(match state {
+            Report::Open { number } => Outcome::await_signal(RECEIPT, Report::Paid { number }),
+            Report::Paid { .. } => Outcome::done(cx.received(RECEIPT)?[0].cents),
+        })
+    }
+
+    fn accepts() -> Vec<dormouse::Accepts> {
+        vec![RECEIPT.into()]
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_sql_sends_is_checked_by_what_the_machine_declares() {
+    let world = World::new().await;
+    let engine = dormouse::Engine::on(world.store.clone()).machine(Expense).start().await.expect("it starts");
+    for (unfit, told) in [
+        ("select dormouse.start('expense')", "the state of step Open: the document does not fit"),
+        (r#"select dormouse.start('expense', '{"number":"one"}')"#, "number does not fit: whole is expected"),
+        (r#"select dormouse.start('expense', '{}')"#, "missing member 'number'"),
+    ] {
+        let (state, message) = world.fails(unfit).await;
+        assert!(state == "22023" && message.contains(told), "{message}");
+    }
+    let id: i64 = world.one(r#"select dormouse.start('expense', '{"number":1}', key => 'e:1')"#).await;
+    for (unfit, told) in [
+        (
+            r#"select dormouse.signal('e:1', 'recept', '{"cents":1,"lines":[]}')"#,
+            "machine 'expense' takes no signal 'recept'",
+        ),
+        (
+            r#"select dormouse.signal('e:1', 'receipt', '{"cents":"oops","lines":[]}')"#,
+            "the payload of signal 'receipt' is refused by machine 'expense': cents does not fit",
+        ),
+        (
+            r#"select dormouse.signal('e:1', 'receipt', '{"cents":1,"lines":["a",2]}')"#,
+            "lines[1] does not fit",
+        ),
+        (r#"select dormouse.signal('e:1', 'receipt', '{"cents":1}')"#, "missing member 'lines'"),
+        ("select dormouse.signal('e:1', 'receipt')", "the document does not fit: object is expected"),
+    ] {
+        let (state, message) = world.fails(unfit).await;
+        assert!(state == "22023" && message.contains(told), "{message}");
+    }
+    assert_eq!(world.client().get(InstanceId(id)).await.expect("a read").expect("it").inbox, 0);
+    let fits = r#"select dormouse.signal('e:1', 'receipt', '{"cents":7,"lines":["a"]}')"#;
+    assert_eq!(world.one::<String>(fits).await, "accepted");
+    assert_eq!(engine.client().wait::<Expense>(InstanceId(id), crate::SOON).await.expect("an output"), 7);
+    engine.shutdown().await;
 }

@@ -162,6 +162,7 @@ begin
         raise exception using errcode = 'invalid_parameter_value',
             message = format('machine %L does not declare its steps', start.machine), hint = 'Give the step.';
     end if;
+    perform dormouse.check_state(v_declared.told, coalesce(start.step, v_declared.steps[1]), start.state);
     select i.ids, i.holders, i.effects into v_inserted from dormouse.insert(json_build_array(json_build_object(
         'ord', 1, 'namespace', start.namespace, 'machine', start.machine,
         'version', coalesce(start.version, v_declared.version), 'step', coalesce(start.step, v_declared.steps[1]),
@@ -191,6 +192,7 @@ begin
     perform dormouse.check_name('key', p_key), dormouse.check_name('signal name', p_name),
         dormouse.check_name('dedup key', p_dedup_key), dormouse.check_name('namespace', p_namespace),
         dormouse.check_document('payload', p_payload);
+    perform dormouse.check_signal(p_namespace, p_id, p_key, p_name, p_payload);
     select d.results, d.effects into v_delivered from dormouse.deliver(json_build_array(json_build_object(
         'ord', 1, 'namespace', p_namespace, 'id', p_id, 'key', p_key, 'name', p_name,
         'payload', coalesce(p_payload, 'null')::text, 'dedup_key', p_dedup_key

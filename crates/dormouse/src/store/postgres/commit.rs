@@ -21,7 +21,7 @@ use crate::store::{Commit, Effects, Hold, Receipt, Written};
 use crate::{Children, InstanceId, Json, Quorum, Result, Run, Transition, WorkerId};
 
 const NEXT: &str = "select v.held, v.at from dormouse.commit_next($1, $2, $3, $4, $5, $6, $7, $8, $9) v";
-const DONE: &str = "select v.done, v.at from dormouse.commit_done($1, $2, $3, $4, $5, $6, $7) v";
+const DONE: &str = "select v.done, v.at from dormouse.commit_done($1, $2, $3, $4, $5, $6, $7, $8) v";
 const COMMIT: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at, (v.effects).* \
     from dormouse.commit($1, $2::json, $3) v";
 const OWN: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at, (v.effects).* \
@@ -303,6 +303,7 @@ fn done<'q>(worker: WorkerId, commits: &'q [Commit], ends: &[usize]) -> Statemen
         .bind(runs(commits, ends, |run| Some(run.started_at.as_microsecond())))
         .bind(runs(commits, ends, |run| Some(run.took_us as i64)))
         .bind(runs(commits, ends, progress))
+        .bind(ends.iter().map(|i| commits[*i].received.len() as i32).collect::<Vec<_>>())
 }
 
 /// Ids in an answer.

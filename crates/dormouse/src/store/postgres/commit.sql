@@ -166,6 +166,8 @@ begin
                 when 'spawn' then dormouse.spawn_data(t.round + 1, t.inserted,
                     coalesce(json_array_length(t.children), 0) - t.inserted, t.ends, t.spare, t.moment, t.consumed)
                 when 'dispatch' then dormouse.opened_data(t.unit_id, t.unit, t.asked, t.moment, t.consumed)
+                when 'done' then
+                    case when t.inbox > coalesce(cardinality(t.received), 0) then dormouse.unread(t.id, t.received) end
                 when 'fail' then json_build_object('error', t.error)
             end,
             case when t.seen is not null then 'signal.received' when t.asked = 0 then 'unit.completed' end,
@@ -196,6 +198,27 @@ begin
         end order by o.ord)
     into receipts, seqs, inboxes
     from unnest(v_batch) o left join dormouse.instances i on i.id = any (array[o.id]);
+end
+$$;
+
+-- What no step has read of an inbox: up to 16 names with their counts, the most first; null if nothing.
+create or replace function dormouse.unread(p_instance bigint, p_received bigint[]) returns json
+language plpgsql stable as $$
+begin
+    return (
+        with unread as (
+            select name, count(*) as count from dormouse.signals
+            where instance = p_instance and not consumed and name <> '$cancel'
+                and id <> all (coalesce(p_received, '{}'))
+            group by name
+        ), first as (
+            select name, count from unread order by count desc, name limit 16
+        )
+        select json_build_object(
+            'unread', json_agg(json_build_object('name', f.name, 'count', f.count) order by f.count desc, f.name),
+            'unread_total', (select sum(u.count) from unread u)
+        ) from first f having count(*) > 0
+    );
 end
 $$;
 

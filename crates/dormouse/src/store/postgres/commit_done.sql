@@ -3,7 +3,8 @@
 -- `dormouse.commit` decides. The ids come sorted.
 create or replace function dormouse.commit_done(
     p_worker bigint, p_ids bigint[], p_seqs bigint[], p_outputs text[],
-    p_started_us bigint[], p_took_us bigint[], p_progress text[], out done bigint[], out at timestamptz
+    p_started_us bigint[], p_took_us bigint[], p_progress text[], p_received integer[],
+    out done bigint[], out at timestamptz
 ) language plpgsql as $$
 declare
     v_place constant bigint := dormouse.feed_place();
@@ -12,10 +13,10 @@ begin
     perform set_config('lock_timeout', '500ms', true);
     at := dormouse.now();
     with outcome as materialized (
-        select id, seq, output::json as output, took_us, progress::json as progress,
+        select id, seq, output::json as output, took_us, progress::json as progress, received,
             'epoch'::timestamptz + started_us * interval '1 microsecond' as started_at
-        from unnest(p_ids, p_seqs, p_outputs, p_started_us, p_took_us, p_progress)
-            o (id, seq, output, started_us, took_us, progress)
+        from unnest(p_ids, p_seqs, p_outputs, p_started_us, p_took_us, p_progress, p_received)
+            o (id, seq, output, started_us, took_us, progress, received)
     ), saved as (
         update dormouse.instances i set
             status = 'done', seq = i.seq + 1, worker = null, inbox = 0, joined = true, changed_at = commit_done.at,
@@ -23,6 +24,8 @@ begin
         from outcome o
         where i.id = any (array[o.id]) and i.seq = o.seq and i.worker is not distinct from p_worker
             and i.parent is null and i.lane is null and i.key_scope is null and not i.cancel_requested
+            -- What it has not read is told in its history.
+            and i.inbox <= o.received
         returning i.id, i.seq, i.namespace, i.queue, i.machine, i.version, i.step, i.keeps_history,
             o.started_at, o.took_us, o.progress
     ), recorded as (

@@ -7,7 +7,7 @@ use super::deliver::address;
 use super::types::Columns;
 use crate::instance::sorted;
 use crate::limits::check_tag_count;
-use crate::store::{Brake, Cancel, CancelRequest, Effects, TagChange, Written};
+use crate::store::{Amend, AmendRequest, Brake, Cancel, CancelRequest, Effects, TagChange, Written};
 use crate::{At, Error, InstanceId, Result, Target};
 
 pub(super) async fn cancel(
@@ -77,6 +77,32 @@ pub(super) async fn pause(
         answer => {
             let reason = "only a live instance can be paused or resumed";
             Err(refused(answer, &row, target, expected_seq, reason))
+        }
+    }
+}
+
+pub(super) async fn amend(
+    db: &Db,
+    namespace: &str,
+    target: &Target,
+    request: &AmendRequest,
+) -> Result<Written<InstanceId>> {
+    let (id, key) = address(target);
+    let sql =
+        "select v.id, v.answer, v.status, v.seq, (v.effects).* from dormouse.amend($1, $2, $3, $4, $5, $6) v";
+    let payload = match &request.amend {
+        Amend::Drop => None,
+        Amend::Edit(payload) => Some(payload.as_str()),
+    };
+    let query = || sqlx::query(sql).bind(namespace).bind(id).bind(key).bind(request.signal.0).bind(payload);
+    let row = db.one(|| query().bind(expected(request.expected_seq))).await?;
+    match row.value("answer")? {
+        "amended" => Ok(Written { value: InstanceId(row.value("id")?), effects: row.effects()? }),
+        "no_signal" => Err(Error::NoSignal { id: InstanceId(row.value("id")?), signal: request.signal.0 }),
+        answer => {
+            let reason =
+                "its step runs and may have read the signal; pause it, and try again when the step has ended";
+            Err(refused(answer, &row, target, request.expected_seq, reason))
         }
     }
 }

@@ -8,7 +8,7 @@ use super::db::{Db, Statement};
 use super::deliver::address;
 use super::types::{Columns, Moment, readable, strange};
 use crate::store::access::counted;
-use crate::store::{Count, Filter, Namespaces, Page, QueueView, Situation, Stats, WorkerView};
+use crate::store::{Addressee, Count, Filter, Namespaces, Page, QueueView, Situation, Stats, WorkerView};
 use crate::{
     Event, EventKind, InboxSignal, Instance, InstanceId, Process, Result, Run, Status, Target, WorkerId,
 };
@@ -18,6 +18,22 @@ pub(super) async fn get(db: &Db, namespace: &str, target: &Target) -> Result<Opt
     let sql = include_str!("get.sql");
     let rows = db.all(|| sqlx::query(sql).bind(namespace).bind(id).bind(key)).await?;
     rows.first().map(instance).transpose()
+}
+
+pub(super) async fn addressees(
+    db: &Db,
+    namespace: &str,
+    targets: &[Target],
+) -> Result<Vec<Option<Addressee>>> {
+    let (ids, keys): (Vec<_>, Vec<_>) = targets.iter().map(address).unzip();
+    let sql = include_str!("addressees.sql");
+    let rows = db.all(|| sqlx::query(sql).bind(namespace).bind(&ids).bind(&keys)).await?;
+    let addressee = |row: &PgRow| -> Result<Option<Addressee>> {
+        let Some(machine) = row.value::<Option<String>>("machine")? else { return Ok(None) };
+        let awaits = row.value::<Option<_>>("awaits")?.unwrap_or_default();
+        Ok(Some(Addressee { machine, version: row.number("version")?, awaits }))
+    };
+    rows.iter().map(addressee).collect()
 }
 
 pub(super) async fn list(db: &Db, filter: &Filter) -> Result<Page> {

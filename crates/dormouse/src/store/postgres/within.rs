@@ -1,11 +1,12 @@
 //! Verbs in a caller's own transaction. Pokes go out when that commits, so the database sends them.
 
 use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
 
 use super::deliver::{self, address};
 use super::insert::{arrivals, inserted};
 use super::types::Columns;
-use crate::store::Delivery;
+use crate::store::{Addressee, Delivery};
 use crate::{Delivered, Inserted, NewInstance, Result, Target};
 
 const INSERT: &str = "select v.ids, v.holders, v.signals::text, (v.effects).*, dormouse.poke(v.effects) \
@@ -30,15 +31,19 @@ pub(crate) async fn deliver_in(conn: &mut PgConnection, delivery: Delivery) -> R
     Ok(deliver::answers(&row)?.delivered().pop().flatten().expect("one signal, one answer"))
 }
 
-/// The machine and version of whom a signal is for, as the transaction sees it.
-pub(crate) async fn machine_in(
+/// Whom a signal is for, as the transaction sees it.
+pub(crate) async fn addressee_in(
     conn: &mut PgConnection,
     namespace: &str,
     target: &Target,
-) -> Result<Option<(String, u32)>> {
+) -> Result<Option<Addressee>> {
     let (id, key) = address(target);
-    let sql = "select machine, version from dormouse.instances where id = dormouse.find($1, $2, $3)";
+    let sql = "select machine, version, awaits from dormouse.instances where id = dormouse.find($1, $2, $3)";
     let query = sqlx::query(sql).bind(namespace).bind(id).bind(key).persistent(false);
     let row = query.fetch_optional(conn).await?;
-    row.map(|row| Ok((row.value("machine")?, row.number("version")?))).transpose()
+    let addressee = |row: PgRow| {
+        let awaits = row.value::<Option<_>>("awaits")?.unwrap_or_default();
+        Ok(Addressee { machine: row.value("machine")?, version: row.number("version")?, awaits })
+    };
+    row.map(addressee).transpose()
 }

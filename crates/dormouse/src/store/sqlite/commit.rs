@@ -49,7 +49,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
         Transition::Spawn(spawn) => park_on_children(tx, &mut row, &commit.received, spawn)?,
         Transition::Dispatch(dispatch) => park_on_unit(tx, &mut row, &commit.received, dispatch)?,
         Transition::Done { output } => {
-            tx.end(&mut row, &End::Done(output))?;
+            tx.end(&mut row, &End::Done { output, received: &commit.received })?;
             return Ok(Receipt::Released);
         }
         Transition::Fail { error } => {

@@ -153,7 +153,7 @@ pub(super) fn retry(
 }
 
 /// The deadline of an instance's last await, as its history tells it.
-fn last_deadline(tx: &Tx<'_>, id: InstanceId) -> Result<Option<Timestamp>> {
+pub(super) fn last_deadline(tx: &Tx<'_>, id: InstanceId) -> Result<Option<Timestamp>> {
     let mut sql = tx.sql(include_str!("last_deadline.sql"))?;
     let until: Option<String> = sql.query_row([id.0], |row| row.get(0)).optional()?.flatten();
     Ok(until.and_then(|until| until.parse().ok()))
@@ -219,7 +219,7 @@ pub(super) fn pause_queue(tx: &mut Tx<'_>, namespace: &str, queue: &str, brake: 
 }
 
 /// The instance that an operator means, at the `seq` at which it is expected.
-fn find(tx: &Tx<'_>, namespace: &str, target: &Target, expected_seq: Option<u64>) -> Result<Row> {
+pub(super) fn find(tx: &Tx<'_>, namespace: &str, target: &Target, expected_seq: Option<u64>) -> Result<Row> {
     let row = tx.find(namespace, target)?.ok_or_else(|| Error::NotFound(target.clone()))?;
     match expected_seq {
         Some(expected) if expected != row.seq => {

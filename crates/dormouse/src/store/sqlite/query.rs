@@ -9,7 +9,7 @@ use super::insert::tags_text;
 use super::row::{names, status, wake};
 use super::tx::{resolve, timestamp};
 use crate::store::access::counted;
-use crate::store::{Count, Filter, Namespaces, Page, QueueView, Situation, Stats, WorkerView};
+use crate::store::{Addressee, Count, Filter, Namespaces, Page, QueueView, Situation, Stats, WorkerView};
 use crate::{
     Error, Event, EventKind, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, SignalId, Status,
     Target, WorkerId,
@@ -19,6 +19,23 @@ pub(super) fn get(conn: &Connection, namespace: &str, target: &Target) -> Result
     let Some(id) = resolve(conn, namespace, target)? else { return Ok(None) };
     let found = conn.prepare_cached(include_str!("get.sql"))?.query_row([id.0], instance).optional()?;
     Ok(found.filter(|instance| instance.namespace == namespace))
+}
+
+pub(super) fn addressees(
+    conn: &Connection,
+    namespace: &str,
+    targets: &[Target],
+) -> Result<Vec<Option<Addressee>>> {
+    let addressee = |target: &Target| {
+        let Some(id) = resolve(conn, namespace, target)? else { return Ok(None) };
+        let mut sql = conn.prepare_cached(include_str!("addressee.sql"))?;
+        let read = |row: &rusqlite::Row<'_>| {
+            let awaits: Option<String> = row.get(2)?;
+            Ok(Addressee { machine: row.get(0)?, version: row.get(1)?, awaits: names(awaits.as_deref())? })
+        };
+        Ok(sql.query_row((id.0, namespace), read).optional()?)
+    };
+    targets.iter().map(addressee).collect()
 }
 
 pub(super) fn list(conn: &Connection, filter: &Filter) -> Result<Page> {

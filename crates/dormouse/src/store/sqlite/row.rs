@@ -11,7 +11,8 @@ use super::counts::Place;
 use super::fault::strange;
 use super::tx::{Tx, resolve, timestamp};
 use super::units;
-use crate::{At, EventKind, InstanceId, Json, Result, Run, Status, Target, Wake, WorkerId};
+use crate::signal::CANCEL;
+use crate::{At, EventKind, InstanceId, Json, Result, Run, SignalId, Status, Target, Wake, WorkerId};
 
 pub(super) struct Row {
     pub(super) id: InstanceId,
@@ -65,7 +66,11 @@ pub(super) struct Row {
 
 /// How an instance ends.
 pub(super) enum End<'a> {
-    Done(&'a Json),
+    /// With an output, after a step that had received these.
+    Done {
+        output: &'a Json,
+        received: &'a [SignalId],
+    },
     Failed(&'a str),
     Cancelled,
 }
@@ -210,14 +215,16 @@ impl Tx<'_> {
             units::cancel_unit(self, row)?;
         }
         let (status, kind, data) = match end {
-            End::Done(output) => {
+            End::Done { output, received } => {
+                let unread =
+                    if row.inbox as usize > received.len() { self.unread(row.id, received)? } else { None };
                 row.output = Some((*output).clone());
                 row.last_error = None;
                 // Nothing will ever read these: a `done` instance cannot be retried. The inbox of one that
                 // failed or was cancelled is only out of sight, so that a retry finds its inputs again.
                 self.sql("delete from signals where instance = ?1")?.execute([row.id.0])?;
                 row.inbox = 0;
-                (Status::Done, EventKind::Done, None)
+                (Status::Done, EventKind::Done, unread)
             }
             End::Failed(error) => {
                 row.last_error = Some((*error).to_owned());
@@ -235,6 +242,14 @@ impl Tx<'_> {
             Some((parent, round)) if joins => barrier::join(self, parent, round, status),
             _ => Ok(()),
         }
+    }
+
+    /// What the event of an end tells of signals that no step has read: names and counts, the most first, bounded.
+    fn unread(&self, id: InstanceId, received: &[SignalId]) -> Result<Option<String>> {
+        let received = serde_json::to_string(received).expect("numbers can be written");
+        let mut sql = self.sql(include_str!("unread.sql"))?;
+        let unread: Option<String> = sql.query_row((id.0, received, CANCEL), |row| row.get(0))?;
+        Ok(unread)
     }
 
     /// Another instance that holds the key this row would hold if it were saved.

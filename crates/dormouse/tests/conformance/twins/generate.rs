@@ -45,7 +45,7 @@ struct Random(Rng);
 
 impl Random {
     fn op(&mut self) -> Op {
-        match self.0.u32(0..220) {
+        match self.0.u32(0..226) {
             0..13 => Op::Insert(self.some(3, Self::instance)),
             13..30 => Op::Deliver(self.some(3, |random| (random.whom(Whom::Waiting), random.signal()))),
             30..55 => Op::Claim(self.claim()),
@@ -94,6 +94,11 @@ impl Random {
                 Op::Tag { whom: self.whom(Whom::Live), add, remove }
             }
             216..218 => Op::List(self.filter()),
+            218..224 => {
+                let payload = self.perhaps(2, |random| random.at().state);
+                let whom = if self.0.bool() { self.whom(Whom::Live) } else { self.whom(Whom::Ended) };
+                Op::Amend { whom, signal: self.pick(), payload, seq: self.expected() }
+            }
             _ => Op::Assign { item: self.pick(), who: self.of(&PEOPLE), lease: self.pause() },
         }
     }

@@ -126,7 +126,7 @@ impl Pair {
 
     /// Counts the words of an answer that tell one kind of it from another.
     pub(super) fn note_words(&mut self, answer: &str) {
-        const WORDS: [&str; 26] = [
+        const WORDS: [&str; 27] = [
             "Admitted",
             "Repeat",
             "Unknown",
@@ -152,6 +152,7 @@ impl Pair {
             "WrongStatus",
             "NotFound",
             "StaleSeq",
+            "NoSignal",
             "at most 8 tags",
         ];
         for word in WORDS.into_iter().filter(|word| answer.contains(word)) {

@@ -23,6 +23,7 @@ pub enum Op {
     Release(Vec<Pick>, Tried),
     Cancel { whom: Whom, reason: Option<&'static str>, seq: Expected },
     Retry { whom: Whom, at: Option<dormouse::At>, seq: Expected },
+    Amend { whom: Whom, signal: Pick, payload: Option<Json>, seq: Expected },
     Tag { whom: Whom, add: Vec<String>, remove: Vec<String> },
     Pause(Whom, Expected),
     Resume(Whom, Expected),

@@ -143,6 +143,25 @@ impl Pair {
                 let seq = self.expected(whom, *seq);
                 self.on(whom, |store, ns, target| store.retry(ns, target, at.clone(), seq)).await?;
             }
+            Op::Amend { whom, signal, payload, seq } => {
+                let seq = self.expected(whom, *seq);
+                let amend = payload.clone().map_or(store::Amend::Drop, store::Amend::Edit);
+                self.on(whom, |store, ns, target| {
+                    let (signal, amend) = (*signal, amend.clone());
+                    Box::pin(async move {
+                        let found = store.get(ns.clone(), target.clone()).await?;
+                        let inbox = match &found {
+                            Some(instance) => store.inbox(instance.id).await?,
+                            None => Vec::new(),
+                        };
+                        let signal = signal.of(&inbox).map_or(dormouse::SignalId(0), |signal| signal.id);
+                        store
+                            .amend(ns, target, store::AmendRequest { signal, amend, expected_seq: seq })
+                            .await
+                    })
+                })
+                .await?;
+            }
             Op::Tag { whom, add, remove } => {
                 let change = store::TagChange { add: add.clone(), remove: remove.clone() };
                 self.on(whom, |store, ns, target| store.tag(ns, target, change.clone())).await?;
@@ -608,6 +627,8 @@ fn undoing() -> Declaration {
         steps: vec![],
         queue: "default".to_owned(),
         keeps_history: true,
+        states: vec![],
+        accepts_others: true,
         accepts: vec![],
         takes: vec![],
         undo_on_cancel: vec!["middle".to_owned()],

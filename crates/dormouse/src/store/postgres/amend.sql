@@ -1,0 +1,80 @@
+-- Drops a signal from an inbox (no payload), or gives it another payload, if the instance's step does not run and it is at
+-- the seq at which it is expected. One that is parked on an edited signal is woken by it; one that a dropped one alone had
+-- woken waits again. The request to undo is no signal that anybody sent.
+create or replace function dormouse.amend(
+    p_namespace text, p_id bigint, p_key text, p_signal bigint, p_payload text, p_expected_seq bigint,
+    out id bigint, out answer text, out status text, out seq bigint, out effects dormouse.effects
+) language plpgsql as $$
+declare
+    v_now constant timestamptz := dormouse.now();
+    i dormouse.instances;
+    s dormouse.signals;
+    v_kind text;
+    v_data json;
+    v_wakes boolean;
+    v_waits boolean;
+begin
+    id := dormouse.find(p_namespace, p_id, p_key);
+    perform dormouse.lock(array[id], '{}', true);
+    select * into i from dormouse.instances o where o.id = amend.id;
+    select * into s from dormouse.signals o
+    where o.instance = i.id and o.id = p_signal and not o.consumed and o.name <> '$cancel';
+    status := i.status;
+    seq := i.seq;
+    if i.id is null then
+        answer := 'not_found';
+        return;
+    elsif p_expected_seq <> i.seq then
+        answer := 'stale_seq';
+        return;
+    elsif i.status = 'executing' then
+        answer := 'wrong_status';
+        return;
+    elsif s.id is null then
+        answer := 'no_signal';
+        return;
+    end if;
+    answer := 'amended';
+    if p_payload is null then
+        delete from dormouse.signals o where o.instance = i.id and o.id = p_signal;
+        v_kind := 'signal.dropped';
+        v_data := json_build_object('id', s.id, 'name', s.name, 'payload', s.payload);
+        i.inbox := i.inbox - 1;
+        v_waits := i.wake = 'signal' and i.awaits is not null and not exists (
+            select from dormouse.signals o
+            where o.instance = i.id and not o.consumed and o.name = any (i.awaits || '$cancel'::text)
+        );
+    else
+        update dormouse.signals o set payload = p_payload::json where o.instance = i.id and o.id = p_signal;
+        v_kind := 'signal.edited';
+        v_data := json_build_object('id', s.id, 'name', s.name, 'payload', p_payload::json, 'was', s.payload);
+        v_wakes := i.status = 'awaiting_signal' and s.name = any (i.awaits);
+    end if;
+    if i.status in ('done', 'failed', 'cancelled') then
+        -- Its end stays as it was.
+        update dormouse.instances o
+        set inbox = i.inbox, wake = case when not coalesce(v_waits, false) then i.wake end, seq = o.seq + 1,
+            changed_at = v_now
+        where o.id = i.id;
+        insert into dormouse.history (instance, seq, kind, version, step, at, data, id)
+        select i.id, i.seq + 1, v_kind, i.version, i.step, v_now, v_data, dormouse.event_id(dormouse.feed_place())
+        where i.keeps_history;
+        return;
+    end if;
+    effects := dormouse.apply(array[row(
+        i.id, case when v_wakes then 'runnable' when v_waits then 'awaiting_signal' else i.status end,
+        i.version, i.step, null, i.attempt, case when v_wakes then v_now else i.runnable_at end, null,
+        case
+            when v_waits then (
+                select (h.data ->> 'until')::timestamptz from dormouse.history h
+                where h.instance = i.id and h.kind = 'signal.waiting' order by h.seq desc limit 1
+            )
+            when not coalesce(v_wakes, false) then i.wake_at
+        end,
+        case when v_wakes then 'signal' when not coalesce(v_waits, false) then i.wake end,
+        i.awaits, i.inbox, i.barrier, i.round, i.paused, i.last_error, null, v_kind, v_data,
+        case when v_wakes then 'signal.received' end,
+        case when v_wakes then dormouse.signal_data(s.id, s.name, p_payload::json, s.dedup_key) end, null
+    )::dormouse.change], v_now);
+end
+$$;
