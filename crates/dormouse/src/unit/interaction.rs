@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{OnFailure, Shape, words};
-use crate::{Clock, InstanceId, Json, SystemClock};
+use crate::{InstanceId, Json};
 
 /// A unit's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -168,7 +168,9 @@ pub struct Interaction {
 impl Interaction {
     /// The store's time of the send that is under way, so that what is sent can expire by the store's clock. While it is
     /// in its transport's hands, it is the moment at which it would be sent again.
+    #[cfg(any(feature = "webhook", feature = "nats"))]
     pub(crate) fn handed_out_at(&self) -> Timestamp {
+        use crate::{Clock as _, SystemClock};
         self.send_at.or(self.opened_at).unwrap_or_else(|| SystemClock.now())
     }
 }
