@@ -58,7 +58,8 @@ pub trait Machine: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// The version of its code. Instances keep the version they started with.
     const VERSION: u32 = 1;
-    /// The oldest version whose instances this code takes over through [`Machine::migrate`].
+    /// The oldest version whose instances this code takes over through [`Machine::migrate`]: at most 1,000 behind
+    /// `VERSION`, as every claim names each of them.
     const MIGRATES_FROM: u32 = Self::VERSION;
     /// The queue its instances wait in unless they say otherwise.
     const QUEUE: &'static str = "default";

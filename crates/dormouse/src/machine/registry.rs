@@ -8,6 +8,9 @@ use crate::gate::Gates;
 use crate::limits::{check_name, check_version};
 use crate::{Declaration, Error, History, Json, NewInstance, NewSignal, Result};
 
+/// How far the oldest version that a machine takes over may be behind its own.
+const MIGRATES_MAX: u32 = 1_000;
+
 /// The machines registered with an engine, by name and version.
 #[derive(Clone, Default)]
 pub struct Registry {
@@ -42,6 +45,14 @@ impl Registry {
         if machine.migrates_from() > machine.version() {
             return refuse(format!(
                 "it says it migrates from version {}, which is newer than its own {}",
+                machine.migrates_from(),
+                machine.version()
+            ));
+        }
+        if machine.version() - machine.migrates_from() > MIGRATES_MAX {
+            return refuse(format!(
+                "it migrates from version {} to {}, and every claim names each version between: number versions one after \
+                 the other, with at most {MIGRATES_MAX} between the oldest and the newest",
                 machine.migrates_from(),
                 machine.version()
             ));

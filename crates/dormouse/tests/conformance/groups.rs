@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dormouse::store::{Commit, Receipt};
-use dormouse::{Engine, Error, Status};
+use dormouse::store::Receipt;
+use dormouse::{Engine, Error, Status, Transition};
 use tokio::sync::Semaphore;
 
 use crate::faulty::Faulty;
@@ -14,6 +14,7 @@ use crate::slow::Slow;
 
 suite![
     a_group_of_outcomes_is_one_call_of_the_store,
+    a_group_of_large_outcomes_is_bounded_in_bytes,
     one_bad_row_in_a_group_fails_alone,
     a_stale_outcome_in_a_group_does_not_hold_up_the_others,
     two_outcomes_of_one_claim_in_a_group_are_one_commit_and_one_that_is_stale,
@@ -27,11 +28,6 @@ suite![
     a_dropped_engine_is_a_crash_and_the_next_one_takes_over,
     engines_on_different_stores_do_not_hear_of_each_other,
 ];
-
-fn poison(batch: &[Commit]) -> Option<Error> {
-    let bad = batch.iter().any(|commit| commit.transition.at().is_some_and(|at| at.step == "poison"));
-    bad.then(|| Error::Storage("this row cannot be stored".into()))
-}
 
 async fn a_group_of_outcomes_is_one_call_of_the_store(kit: Kit) {
     let store = Arc::new(Faulty::on(kit.store.clone()));
@@ -61,20 +57,59 @@ async fn a_group_of_outcomes_is_one_call_of_the_store(kit: Kit) {
     engine.shutdown().await;
 }
 
-async fn one_bad_row_in_a_group_fails_alone(kit: Kit) {
-    let store = Arc::new(Faulty::on(kit.store.clone()).refuse_commit(poison));
-    let engine = Engine::on(store)
-        .dyn_machine(Script::named("m", |at, _| {
-            Ok(match at.state.as_str() {
-                "13" => next("poison"),
-                _ => done(),
-            })
-        }))
-        .start()
-        .await
-        .expect("the engine starts");
+async fn a_group_of_large_outcomes_is_bounded_in_bytes(kit: Kit) {
+    const OUTCOMES: u32 = 40;
+    const BYTES: usize = 900_000;
+    let largest = Arc::new(AtomicUsize::new(0));
+    let seen = largest.clone();
+    let store = Faulty::on(kit.store.clone()).refuse_commit(move |batch| {
+        let states = batch.iter().filter_map(|commit| commit.transition.at());
+        seen.fetch_max(states.map(|at| at.state.as_str().len()).sum(), Ordering::SeqCst);
+        None
+    });
+    let (running, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (began, held) = (running.clone(), gate.clone());
+    let machine = Slow::new(move |_, _| {
+        let (began, held) = (began.clone(), held.clone());
+        async move {
+            began.add_permits(1);
+            held.acquire().await.expect("it stays open").forget();
+            let at = at_with("ship", serde_json::json!("x".repeat(BYTES)));
+            Ok(Transition::Await { at, names: vec!["paid".to_owned()], timeout: None })
+        }
+    });
+    let engine =
+        Engine::on(Arc::new(store)).dyn_machine(machine.machine()).queue("default", OUTCOMES as usize);
+    let engine = engine.start().await.expect("a start");
+    let ids = engine.client().start_many(vec![m(); OUTCOMES as usize]).await.expect("a start");
+    running.acquire_many(OUTCOMES).await.expect("it stays open").forget();
+    gate.add_permits(OUTCOMES as usize);
+    for id in ids {
+        kit.until(id.id(), Status::AwaitingSignal).await;
+    }
+    let largest = largest.load(Ordering::SeqCst);
+    assert!((2 * BYTES..18 << 20).contains(&largest), "the largest group of outcomes has {largest} bytes");
+    engine.shutdown().await;
+}
+
+async fn one_bad_row_in_a_group_fails_alone(mut kit: Kit) {
+    kit.refuse_rows_at("poison").await;
+    let (running, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (began, held) = (running.clone(), gate.clone());
+    let machine = Slow::new(move |at, _| {
+        let (began, held) = (began.clone(), held.clone());
+        async move {
+            began.add_permits(1);
+            held.acquire().await.expect("it stays open").forget();
+            Ok(if at.state.as_str() == "13" { wait_for(&["never"], "poison") } else { done() })
+        }
+    });
+    let engine = kit.engine().dyn_machine(machine.machine()).start().await.expect("the engine starts");
     let new = (0..30).map(|n| m_at(at_with("start", serde_json::json!(n))));
     let ids = engine.client().start_many(new).await.expect("a start");
+    // All of them run before any of them ends, so that their outcomes come together.
+    running.acquire_many(30).await.expect("it stays open").forget();
+    gate.add_permits(30);
     for (n, id) in ids.iter().enumerate() {
         let ended = engine.client().wait_end(id.id(), SOON).await.expect("it ends");
         if n == 13 {

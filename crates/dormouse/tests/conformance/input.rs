@@ -20,6 +20,8 @@ suite![
     a_payload_that_its_machine_does_not_accept_is_refused_at_the_door,
     a_batch_with_one_malformed_entry_stores_nothing,
     an_engine_that_makes_no_sense_does_not_start,
+    a_version_that_no_store_can_hold_is_refused_and_the_largest_runs,
+    durations_without_an_end_are_as_long_as_time_is,
     a_state_that_cannot_be_encoded_is_told_at_the_start,
     verbs_on_what_is_not_there_say_so,
     waiting_tells_how_it_ended_or_why_it_has_not,
@@ -291,6 +293,31 @@ async fn a_batch_with_one_malformed_entry_stores_nothing(kit: Kit) {
     assert_eq!(kit.get(id).await.inbox, 0);
 }
 
+async fn a_version_that_no_store_can_hold_is_refused_and_the_largest_runs(kit: Kit) {
+    const LARGEST: u32 = i32::MAX as u32;
+    let named = |version| NewInstance::named("m", version, at("start")).even_if_unknown();
+    let engine = kit.engine().dyn_machine(Script::version("m", LARGEST + 1, |_, _| Ok(done()))).start().await;
+    assert!(engine.is_err());
+    let engine = kit.engine().dyn_machine(Script::version("m", LARGEST, |_, _| Ok(done()))).start().await;
+    let engine = engine.expect("it starts");
+    let client = engine.client();
+    let error = client.start_many([named(LARGEST + 1)]).await.expect_err("no store can hold it");
+    assert!(matches!(error, Error::InvalidState(_)), "{error}");
+    let started = client.start_many([named(LARGEST)]).await.expect("it is the largest there is");
+    assert_eq!(client.wait_end(started[0].id(), SOON).await.expect("it ends").status, Status::Done);
+    engine.shutdown().await;
+}
+
+async fn durations_without_an_end_are_as_long_as_time_is(kit: Kit) {
+    let script = Script::named("m", |at, _| Ok(if at.step == "start" { next("end") } else { done() }));
+    let engine = kit.engine().dyn_machine(script).run_ahead(64, Duration::MAX).start().await;
+    let engine = engine.expect("it starts");
+    let started = engine.client().start_many([m()]).await.expect("a start");
+    let ended = tokio::time::timeout(SOON, engine.client().wait_end(started[0].id(), Duration::MAX)).await;
+    assert_eq!(ended.expect("it ends soon").expect("a read").status, Status::Done);
+    engine.shutdown().await;
+}
+
 async fn an_engine_that_makes_no_sense_does_not_start(kit: Kit) {
     #[derive(Serialize, Deserialize)]
     struct NotAnEnum {
@@ -305,9 +332,25 @@ async fn an_engine_that_makes_no_sense_does_not_start(kit: Kit) {
             Ok(Outcome::done(()))
         }
     }
+    struct Dated;
+    impl Machine for Dated {
+        const NAME: &'static str = "dated";
+        const VERSION: u32 = 20_260_101;
+        const MIGRATES_FROM: u32 = 20_200_101;
+        type State = Ping;
+        type Output = ();
+        async fn step(&self, _state: Ping, _cx: &Context) -> StepResult<Self> {
+            Ok(Outcome::done(()))
+        }
+    }
+    #[derive(Serialize, Deserialize)]
+    enum Ping {
+        Start,
+    }
     let script = || Script::named("m", |_, _| Ok(done()));
     for (builder, what) in [
         (kit.engine().machine(Odd), "must be an enum"),
+        (kit.engine().machine(Dated), "number versions one after the other"),
         (kit.engine().dyn_machine(script()).dyn_machine(script()), "registered already"),
         (kit.engine().queue("q", 0), "at least 1"),
         (kit.engine().queue("q", 1).queue("q", 2), "named twice"),

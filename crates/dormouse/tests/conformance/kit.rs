@@ -24,7 +24,7 @@ pub const SOON: Duration = Duration::from_secs(30);
 pub struct Kit {
     pub store: Arc<dyn Store>,
     clock: VirtualClock,
-    _dir: Option<TempDir>,
+    dir: Option<TempDir>,
     #[cfg(feature = "postgres")]
     database: Option<crate::postgres::Database>,
 }
@@ -54,11 +54,34 @@ impl Kit {
         Self { database: Some(database), ..Self::of(Arc::new(store), clock, None) }
     }
 
+    /// Makes the database itself refuse every row that would stand at a step. Where it is in memory, nobody else can
+    /// reach it, so the store is wrapped, and refuses in its place.
+    pub async fn refuse_rows_at(&mut self, step: &'static str) {
+        #[cfg(feature = "postgres")]
+        if let Some(database) = &self.database {
+            return database.refuse_rows_at(step).await;
+        }
+        let Some(dir) = &self.dir else {
+            let refuses = move |batch: &[Commit]| {
+                let bad = batch.iter().any(|commit| commit.transition.at().is_some_and(|at| at.step == step));
+                bad.then(|| dormouse::Error::Storage("this row cannot be stored".into()))
+            };
+            self.store = Arc::new(crate::faulty::Faulty::on(self.store.clone()).refuse_commit(refuses));
+            return;
+        };
+        let conn = rusqlite::Connection::open(dir.path().join("test.db")).expect("it opens");
+        let trigger = format!(
+            "create trigger refuses before update on instances when new.step = '{step}'
+            begin select raise(abort, 'this row cannot be stored'); end"
+        );
+        conn.execute_batch(&trigger).expect("a trigger");
+    }
+
     fn of(store: Arc<dyn Store>, clock: VirtualClock, dir: Option<TempDir>) -> Self {
         Self {
             store,
             clock,
-            _dir: dir,
+            dir: dir,
             #[cfg(feature = "postgres")]
             database: None,
         }

@@ -53,6 +53,19 @@ impl Database {
         conn.close().await.expect("a connection closes");
     }
 
+    /// Makes it refuse every row that would stand at a step.
+    pub async fn refuse_rows_at(&self, step: &str) {
+        let trigger = format!(
+            "create function refuses() returns trigger language plpgsql as
+                $$ begin raise 'this row cannot be stored'; end $$;
+            create trigger refuses before update on dormouse.instances for each row when (new.step = '{step}')
+                execute function refuses();"
+        );
+        let mut conn = connect(&self.name).await;
+        execute(&mut conn, trigger).await;
+        conn.close().await.expect("a connection closes");
+    }
+
     async fn move_to(&self, now: Timestamp) {
         let mut conn = connect(&self.name).await;
         execute(&mut conn, format!("update test_clock set at = '{now}'")).await;
