@@ -118,13 +118,14 @@ pub trait Store: UnitStore + Send + Sync + 'static {
     fn reports(&self, which: Reports, rows_max: usize) -> Reply<'_, Vec<Progress>>;
 
     /// Gives back these of a worker's claims, each an instance and the `seq` at which it is claimed, which nobody
-    /// runs; says how many. Claims that their instances have moved on from are left alone.
+    /// runs. Returns those that it still holds, as somebody else's transaction keeps them busy. Claims that their
+    /// instances have moved on from are left alone.
     fn release(
         &self,
         worker: WorkerId,
         claims: Vec<(InstanceId, u64)>,
         tried: Tried,
-    ) -> Reply<'_, Written<usize>>;
+    ) -> Reply<'_, Written<Vec<InstanceId>>>;
 
     /// Takes back up to `rows_max` claims of workers whose lease is over. An instance whose step was lost in this way
     /// `crashes_max` times in a row, with no commit between them, has failed.

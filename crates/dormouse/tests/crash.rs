@@ -7,6 +7,7 @@
 
 #[path = "crash/child.rs"]
 mod child;
+mod errands;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -21,6 +22,7 @@ use dormouse::{
 use tempfile::TempDir;
 
 use self::child::{Order, Picking, machines};
+use self::errands::{Errands, Told};
 
 /// How long anything that must happen may take on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -93,11 +95,15 @@ impl Drop for Process {
 enum Ack {
     Inserted(String, InstanceId),
     Signalled(String, String),
+    Errand(Told),
     Failed,
 }
 
 impl Ack {
     fn parse(line: &str) -> Option<Self> {
+        if let Some(told) = Told::parse(line) {
+            return Some(Self::Errand(told));
+        }
         let mut words = line.split_whitespace();
         // The test harness writes its own text in front of a child's first line.
         let word = words.find(|word| ["inserted", "signalled", "failed"].contains(word))?;
@@ -115,10 +121,18 @@ impl Ack {
 struct Acks {
     inserted: BTreeMap<String, InstanceId>,
     signalled: BTreeMap<String, BTreeSet<String>>,
+    errands: Errands,
     failed: usize,
 }
 
 impl Acks {
+    /// The instances that were sent all they wait for.
+    fn complete(&self) -> Vec<InstanceId> {
+        let paid = self.signalled.iter().filter(|(_, dedups)| dedups.len() == child::PAYMENTS.len());
+        let paid = paid.filter_map(|(key, _)| self.inserted.get(key).copied());
+        paid.chain(self.errands.complete()).collect()
+    }
+
     fn note(&mut self, ack: Ack) {
         match ack {
             Ack::Inserted(key, id) => {
@@ -128,6 +142,7 @@ impl Acks {
             Ack::Signalled(key, dedup) => {
                 self.signalled.entry(key).or_default().insert(dedup);
             }
+            Ack::Errand(told) => self.errands.note(told),
             Ack::Failed => self.failed += 1,
         }
     }
@@ -221,14 +236,13 @@ async fn audit(database: &Path, acks: &Acks) {
     let builder = machines(Engine::open(&url(database)).await.expect("it opens"), database);
     let engine = builder.start().await.expect("it starts");
     let client = engine.client();
-    check_signals(&client, acks).await;
-    for key in acks.inserted.keys() {
-        for dedup in child::PAYMENTS {
-            // Those that were delivered before are duplicates, or find an order that has ended.
-            let _ = client.signal(key.as_str(), child::PAID, dedup.to_owned()).dedup(dedup).await;
-        }
+    // Before anything is sent, which would also wake those whose wake-up was lost.
+    for id in acks.complete() {
+        client.wait_end(id, SOON).await.expect("it has all it waits for");
     }
-    finish_unacknowledged(&client).await;
+    check_signals(&client, acks).await;
+    pay_all(&client).await;
+    errands::finish(&client).await.expect("the store is healthy");
     until(&client, "everything has ended", |rows| rows.iter().all(|row| row.status == Status::Done)).await;
     engine.shutdown().await;
 
@@ -241,6 +255,9 @@ async fn audit(database: &Path, acks: &Acks) {
     }
     for row in &rows {
         check_history(&client, row).await;
+        if errands::is_one(row) {
+            continue;
+        }
         if row.machine == <Order as dormouse::Machine>::NAME {
             check_order(row, &rows);
             assert_eq!(ledger.get(&row.id), Some(&1), "{} is booked once", row.id);
@@ -248,6 +265,7 @@ async fn audit(database: &Path, acks: &Acks) {
             assert_eq!(row.machine, <Picking as dormouse::Job>::NAME);
         }
     }
+    acks.errands.check(&rows, &booked_errands(database));
     check_bank(&client, database).await;
     integrity_check(database);
 }
@@ -284,8 +302,9 @@ async fn check_signals(client: &Client, acks: &Acks) {
     }
 }
 
-/// Orders whose insert was durable but whose acknowledgement was cut off are owed nothing, but must end too.
-async fn finish_unacknowledged(client: &Client) {
+/// Those that are owed a payment get it, and those whose insert was durable but whose acknowledgement was cut off must end
+/// too. What was delivered before is a duplicate, or finds an order that has ended.
+async fn pay_all(client: &Client) {
     for row in all(client).await.into_iter().filter(|row| row.machine == <Order as dormouse::Machine>::NAME) {
         for dedup in child::PAYMENTS {
             let _ = client.signal(row.id, child::PAID, dedup.to_owned()).dedup(dedup).await;
@@ -322,6 +341,17 @@ fn ledger(database: &Path) -> BTreeMap<InstanceId, usize> {
         *ledger.entry(InstanceId(sale.expect("a number"))).or_default() += 1;
     }
     ledger
+}
+
+/// How often each errand was booked.
+fn booked_errands(database: &Path) -> BTreeMap<u64, usize> {
+    let conn = rusqlite::Connection::open(database).expect("it opens");
+    let mut numbers = conn.prepare("select number from errands").expect("a table");
+    let mut booked = BTreeMap::new();
+    for number in numbers.query_map([], |row| row.get::<_, i64>(0)).expect("a read") {
+        *booked.entry(number.expect("a number") as u64).or_default() += 1;
+    }
+    booked
 }
 
 fn integrity_check(database: &Path) {

@@ -14,6 +14,7 @@ mod child;
 mod clocks;
 #[path = "postgres_faults/database.rs"]
 mod database;
+mod errands;
 #[path = "postgres_crash/leases.rs"]
 mod leases;
 #[path = "postgres_faults/load.rs"]

@@ -10,6 +10,7 @@
 mod audit;
 #[path = "postgres_faults/database.rs"]
 mod database;
+mod errands;
 #[path = "postgres_faults/load.rs"]
 mod load;
 #[path = "postgres_faults/network.rs"]

@@ -42,7 +42,8 @@ pub(super) async fn keep(shared: &Shared) {
         let take_back = async {
             if !lost.is_empty() {
                 tracing::info!(claims = lost.len(), "gives back claims that never arrived here");
-                give_back(shared, lost, Tried::Yes).await;
+                // What is busy now is found again at the next heartbeat.
+                let _ = give_back(shared, lost, Tried::Yes).await;
             }
             reap(shared).await
         };
@@ -55,11 +56,18 @@ pub(super) async fn keep(shared: &Shared) {
     }
 }
 
-/// Gives back claims that no step runs for.
-pub(super) async fn give_back(shared: &Shared, claims: Vec<Claim>, tried: Tried) {
+/// Gives back claims that no step runs for. Returns those that it still holds, as somebody else's transaction keeps
+/// their rows busy.
+pub(super) async fn give_back(shared: &Shared, claims: Vec<Claim>, tried: Tried) -> Vec<InstanceId> {
     match shared.store.release(shared.worker, claims, tried).await {
-        Ok(Written { effects, .. }) => shared.store.poke(&effects),
-        Err(error) => tracing::warn!(%error, "could not give back claims"),
+        Ok(Written { value: busy, effects }) => {
+            shared.store.poke(&effects);
+            busy
+        }
+        Err(error) => {
+            tracing::warn!(%error, "could not give back claims");
+            Vec::new()
+        }
     }
 }
 
@@ -67,7 +75,8 @@ pub(super) async fn give_back(shared: &Shared, claims: Vec<Claim>, tried: Tried)
 pub(super) async fn give_up(shared: &Shared, cut_short: Vec<Claim>) {
     // What did not end in time did not crash.
     if !cut_short.is_empty() {
-        give_back(shared, cut_short, Tried::Yes).await;
+        // What is busy now is taken back with the lease, or by the next reaper.
+        let _ = give_back(shared, cut_short, Tried::Yes).await;
     }
     let given_up = async {
         shared.store.deregister(shared.worker).await?;
@@ -108,7 +117,7 @@ pub(super) async fn pass_on_cancels(shared: Arc<Shared>) {
 /// An instance and the `seq` at which it is claimed.
 pub(super) type Claim = (InstanceId, u64);
 
-/// The instances that are claimed here, whose steps run or are about to.
+/// The instances that are claimed here, whose steps run, are about to, or will not and are being given back.
 #[derive(Default)]
 pub(super) struct Running {
     runs: Mutex<HashMap<InstanceId, Run>>,
@@ -118,6 +127,8 @@ struct Run {
     /// The transition that it stands on.
     seq: Arc<AtomicU64>,
     cancel: CancellationToken,
+    /// It is being given back: a claim of it, at whatever `seq`, is another one.
+    is_given_back: bool,
 }
 
 impl Running {
@@ -130,11 +141,11 @@ impl Running {
         cancel: CancellationToken,
     ) -> Option<Registered> {
         let mut runs = self.lock();
-        if runs.get(&id).is_some_and(|run| run.seq.load(Relaxed) == seq) {
+        if runs.get(&id).is_some_and(|run| !run.is_given_back && run.seq.load(Relaxed) == seq) {
             return None;
         }
         let seq = Arc::new(AtomicU64::new(seq));
-        runs.insert(id, Run { seq: seq.clone(), cancel });
+        runs.insert(id, Run { seq: seq.clone(), cancel, is_given_back: false });
         Some(Registered { running: self.clone(), id, seq })
     }
 
@@ -176,6 +187,14 @@ impl Registered {
     /// Tells that the run goes on from another transition.
     pub(super) fn go_on(&self, seq: u64) {
         self.seq.store(seq, Relaxed);
+    }
+
+    /// Tells that it will not run, and is about to be given back: as soon as it is, it may be claimed here again.
+    pub(super) fn give_back(&self) {
+        let mut runs = self.running.lock();
+        if let Some(run) = runs.get_mut(&self.id).filter(|run| Arc::ptr_eq(&run.seq, &self.seq)) {
+            run.is_given_back = true;
+        }
     }
 }
 
@@ -229,5 +248,23 @@ mod tests {
         run.go_on(2);
         assert!(running.add(ID, 2, CancellationToken::new()).is_none());
         assert!(running.add(ID, 4, CancellationToken::new()).is_some(), "its row has moved on without it");
+    }
+
+    #[test]
+    fn a_claim_that_is_given_back_may_come_again_before_that_is_known_to_have_been_done() {
+        let running = Arc::new(Running::default());
+        let mut unknown = HashSet::new();
+        let given_back = running.add(ID, 1, CancellationToken::new()).expect("it is the first");
+        given_back.give_back();
+        let mut beat = || running.never_arrived(vec![(ID, 1)], &mut unknown);
+        assert_eq!((beat(), beat()), (vec![], vec![]), "nobody need give it back a second time");
+        let next = CancellationToken::new();
+        let again = running.add(ID, 1, next.clone()).expect("the store gave it to this worker once more");
+        given_back.give_back();
+        drop(given_back);
+        assert!(running.add(ID, 1, CancellationToken::new()).is_none(), "that one runs");
+        running.cancel(ID);
+        assert!(next.is_cancelled());
+        drop(again);
     }
 }

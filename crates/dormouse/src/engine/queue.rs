@@ -255,25 +255,44 @@ async fn start_rows(
             }
         };
         match place.filter(|_| waiting.brakes == shared.store.hub().brakes()) {
-            Some(_) if waiting.cancel.is_cancelled() => return_rows(shared, vec![waiting]).await,
+            Some(_) if waiting.cancel.is_cancelled() => return_rows(shared, vec![waiting], steps).await,
             Some(place) => start(shared, steps, waiting, place),
             None => {
                 let mut all = vec![waiting];
                 while let Ok(waiting) = rows.try_recv() {
                     all.push(waiting);
                 }
-                return_rows(shared, all).await;
+                return_rows(shared, all, steps).await;
             }
         }
     }
 }
 
-/// Gives rows back as if they had not been claimed.
-async fn return_rows(shared: &Shared, rows: Vec<Waiting>) {
-    let claims: Vec<_> = rows.iter().map(|waiting| (waiting.row.id, waiting.row.seq)).collect();
-    tracing::debug!(rows = claims.len(), "gives back rows that it had claimed ahead");
-    give_back(shared, claims, Tried::No).await;
-    drop(rows);
+/// Gives rows back as if they had not been claimed. Those that somebody else's transaction keeps busy are tried again,
+/// without holding up the rows behind them.
+async fn return_rows(shared: &Arc<Shared>, mut rows: Vec<Waiting>, steps: &TaskTracker) {
+    tracing::debug!(rows = rows.len(), "gives back rows that it had claimed ahead");
+    rows.iter().for_each(|waiting| waiting.registered.give_back());
+    return_some(shared, &mut rows).await;
+    if !rows.is_empty() {
+        let shared = shared.clone();
+        steps.spawn(async move {
+            let returned = async {
+                while !rows.is_empty() {
+                    tokio::time::sleep(FAULT_PAUSE).await;
+                    return_some(&shared, &mut rows).await;
+                }
+            };
+            shared.abandon.run_until_cancelled(returned).await;
+        });
+    }
+}
+
+/// Gives rows back, but for those that are busy.
+async fn return_some(shared: &Shared, rows: &mut Vec<Waiting>) {
+    let claims = rows.iter().map(|waiting| (waiting.row.id, waiting.row.seq)).collect();
+    let busy = give_back(shared, claims, Tried::No).await;
+    rows.retain(|waiting| busy.contains(&waiting.row.id));
 }
 
 fn start(shared: &Arc<Shared>, steps: &TaskTracker, waiting: Waiting, place: RunningPlace) {

@@ -229,7 +229,7 @@ impl Store for PostgresStore {
         worker: WorkerId,
         claims: Vec<(InstanceId, u64)>,
         tried: Tried,
-    ) -> Reply<'_, Written<usize>> {
+    ) -> Reply<'_, Written<Vec<InstanceId>>> {
         Box::pin(async move { lease::release(&self.engine, worker, &claims, tried).await })
     }
 

@@ -209,7 +209,7 @@ impl Store for SqliteStore {
         worker: WorkerId,
         claims: Vec<(InstanceId, u64)>,
         tried: Tried,
-    ) -> Reply<'_, Written<usize>> {
+    ) -> Reply<'_, Written<Vec<InstanceId>>> {
         self.sweep(move |tx| lease::release(tx, worker, &claims, tried))
     }
 

@@ -243,6 +243,9 @@ async fn a_crash_counts_as_a_try_and_keeps_the_inputs(kit: Kit) {
     for attempt in 0..3 {
         let worker = kit.worker("w").await;
         kit.reap().await;
+        // From the second crash in a row on, it rests for a moment.
+        kit.advance(Duration::from_secs(1));
+        kit.due().await;
         let claimed = kit.claim_one(worker).await;
         assert_eq!((claimed.attempt, received(&claimed).len()), (attempt, 1));
     }

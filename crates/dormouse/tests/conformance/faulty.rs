@@ -141,7 +141,7 @@ impl Store for Faulty {
         deregister(worker: WorkerId) -> ();
         report(worker: WorkerId, batch: Vec<NewProgress>) -> Written<()>;
         reports(which: Reports, rows_max: usize) -> Vec<Progress>;
-        release(worker: WorkerId, claims: Vec<(InstanceId, u64)>, tried: Tried) -> Written<usize>;
+        release(worker: WorkerId, claims: Vec<(InstanceId, u64)>, tried: Tried) -> Written<Vec<InstanceId>>;
         reap(rows_max: usize, crashes_max: u32) -> Written<usize>;
         collect(collect: Collect) -> Collected;
         cancel(namespace: String, target: Target, request: CancelRequest) -> Written<Cancel>;

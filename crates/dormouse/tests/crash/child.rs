@@ -11,6 +11,8 @@ use std::time::Duration;
 use dormouse::prelude::*;
 use dormouse::{Client, Engine, EngineBuilder, Interaction, Json, Sending, Sent, Transport};
 
+use super::errands::{self, Books};
+
 pub const DATABASE: &str = "DORMOUSE_CRASH_DATABASE";
 pub const MODE: &str = "DORMOUSE_CRASH_MODE";
 pub const PAID: Signal<String> = Signal::named("paid");
@@ -100,6 +102,20 @@ impl Job for Picking {
     }
 }
 
+/// Writes errands into a table of the test's own.
+struct Ledger;
+
+impl Books for Ledger {
+    async fn book(&self, number: u64, cx: &Context) -> Result<(), BoxError> {
+        cx.in_commit(move |db| {
+            db.execute_batch("create table if not exists errands (number integer)")?;
+            db.execute("insert into errands (number) values (?1)", [number as i64])?;
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
 /// A partner that notes what it gets in a file, and answers what it is asked: before it says that it accepts, or with that,
 /// and perhaps twice.
 struct Bank {
@@ -148,6 +164,7 @@ pub fn machines(engine: EngineBuilder, database: &Path) -> EngineBuilder {
         ..Sending::default()
     };
     let engine = engine.machine(Order).job(Picking).poll(Duration::from_millis(50));
+    let engine = errands::machines(engine, Ledger);
     engine.transport_with("bank", bank, sending)
 }
 
@@ -201,7 +218,15 @@ async fn load(url: &str, database: &Path) -> Result<(), BoxError> {
             })
         })
         .collect();
-    for caller in callers {
+    let client = engine.client();
+    let errands = tokio::spawn(async move {
+        loop {
+            if let Err(error) = errands::run::<Ledger>(&client, &|told| say(&told.to_string())).await {
+                say(&format!("failed errand {error}"));
+            }
+        }
+    });
+    for caller in callers.into_iter().chain([errands]) {
         let _never: () = caller.await?;
     }
     Ok(())

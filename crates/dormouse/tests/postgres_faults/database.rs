@@ -28,6 +28,7 @@ impl Database {
         let database = Self { server };
         // What steps write with their outcomes.
         database.execute("create table ledger (sale bigint, run bigint)").await;
+        database.execute("create table errands (number bigint)").await;
         database
     }
 

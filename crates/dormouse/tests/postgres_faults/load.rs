@@ -11,7 +11,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::SOON;
-use super::shop::{Fact, Order, Ordering, PAID, PAYMENTS, Picking, Tell};
+use super::errands;
+use super::shop::{Fact, Ledger, Order, Ordering, PAID, PAYMENTS, Picking, Tell};
 
 const CALLERS: usize = 3;
 /// Between two tries of a call that the store could not answer, and between two jobs.
@@ -51,6 +52,16 @@ impl Load {
             while !stopped.is_cancelled() {
                 caller.one_job().await;
                 tokio::time::sleep(PAUSE).await;
+            }
+        }));
+        let (client, stopped, tell) = (client.clone(), stop.clone(), tell.clone());
+        callers.push(tokio::spawn(async move {
+            let tell = move |told| tell(Fact::Errand(told));
+            while !stopped.is_cancelled() {
+                if let Err(error) = errands::run::<Ledger>(&client, &tell).await {
+                    assert!(error.is_transient(), "an errand's call: {error}");
+                    tokio::time::sleep(PAUSE).await;
+                }
             }
         }));
         Self { stop, callers, acknowledged, refused }

@@ -11,6 +11,8 @@ use std::time::Duration;
 use dormouse::prelude::*;
 use dormouse::{Client, EngineBuilder, InstanceId, Interaction, InteractionId, Sending, Sent, Transport};
 
+use super::errands::{self, Books, Told};
+
 pub const PAID: Signal<String> = Signal::named("paid");
 pub const PAYMENTS: [&str; 3] = ["first", "second", "third"];
 pub const ITEMS: usize = 3;
@@ -31,6 +33,8 @@ pub enum Fact {
     Ran(Run),
     /// The bank was asked, with this idempotency key.
     Asked(InteractionId, String),
+    /// An errand got so far.
+    Errand(Told),
 }
 
 /// One run of a step.
@@ -54,6 +58,7 @@ impl fmt::Display for Fact {
             Self::Signalled(key, dedup) => write!(f, "signalled {key} {dedup}"),
             Self::Ran(Run { id, seq, step, number }) => write!(f, "ran {id} {seq} {step} {number}"),
             Self::Asked(id, key) => write!(f, "asked {id} {key}"),
+            Self::Errand(told) => write!(f, "{told}"),
         }
     }
 }
@@ -61,6 +66,9 @@ impl fmt::Display for Fact {
 impl Fact {
     /// Reads a line that another process wrote.
     pub fn parse(line: &str) -> Option<Self> {
+        if let Some(told) = Told::parse(line) {
+            return Some(Self::Errand(told));
+        }
         let mut words = line.split_whitespace();
         // The test harness writes its own text in front of a child's first line.
         let word = words.find(|word| ["inserted", "signalled", "ran", "asked"].contains(word))?;
@@ -189,6 +197,18 @@ impl Job for Picking {
     }
 }
 
+/// Writes errands into a table of the test's own.
+pub struct Ledger;
+
+impl Books for Ledger {
+    async fn book(&self, number: u64, cx: &Context) -> Result<(), BoxError> {
+        let mut own = cx.transaction().await?;
+        let booked = sqlx::query("insert into errands (number) values ($1)").bind(number as i64);
+        booked.execute(&mut *own).await?;
+        Ok(())
+    }
+}
+
 /// A partner that answers what it is asked: before it says that it accepts, or with that, and perhaps twice.
 struct Bank {
     client: Client,
@@ -223,5 +243,6 @@ pub fn machines(engine: EngineBuilder, tell: &Tell) -> EngineBuilder {
         ..Sending::default()
     };
     let engine = engine.machine(Order(tell.clone())).job(Picking(tell.clone())).queue("default", 16);
+    let engine = errands::machines(engine, Ledger);
     engine.transport_with(BANK, bank, sending)
 }

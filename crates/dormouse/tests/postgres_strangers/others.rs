@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dormouse::prelude::*;
 use dormouse::store::postgres::PostgresStore;
-use dormouse::store::{Namespaces, Receipt, Store, UnitStore};
+use dormouse::store::{Namespaces, Receipt, Store, Tried, UnitStore};
 use dormouse::{Client, Engine, Error, NewSignal, Target, Transition};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use tokio::task::JoinSet;
@@ -171,6 +171,26 @@ async fn a_retry_that_loses_its_key_to_a_start_is_told_so() {
     execute(&mut conn, "commit").await;
     let refused = retrying.await.expect("a retry").expect_err("the key is taken");
     assert!(matches!(refused, Error::KeyTaken { .. }), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_cannot_be_given_back_while_somebody_holds_its_row_is_told_and_stays_claimed() {
+    let database = new_database().await;
+    let verbs = Arc::new(Verbs::on(&database.url).await);
+    let worker = verbs.worker("w").await;
+    verbs.insert(vec![m(), m()]).await;
+    let claims: Vec<_> = verbs.claim(worker, 2).await.iter().map(|row| (row.id, row.seq)).collect();
+    let mut conn = connect(&database).await;
+    let held = claims[0].0;
+    execute(&mut conn, format!("begin; select dormouse.signal({held}, 'go')")).await;
+    let give_back = || verbs.store.release(worker, claims.clone(), Tried::No);
+    let busy =
+        tokio::time::timeout(SOON, give_back()).await.expect("it waits for nobody").expect("a write").value;
+    assert_eq!(busy, [held]);
+    execute(&mut conn, "commit").await;
+    assert_eq!(give_back().await.expect("a write").value, []);
+    let again: Vec<_> = verbs.claim(worker, 2).await.iter().map(|row| (row.id, row.attempt)).collect();
+    assert_eq!(again, [(claims[0].0, 0), (claims[1].0, 0)], "both are there, as if never claimed");
 }
 
 /// A child in one lane with a parent in the other, and the other way round: each needs both lanes to end.

@@ -13,6 +13,7 @@ declare
     v_changes dormouse.change[];
     v_applied record;
     v_units bigint[];
+    v_crashed bigint[];
     v_parent record;
     v_rest record;
     v_held bigint[] := '{}';
@@ -80,10 +81,16 @@ begin
                     json_build_object('round', i.round)
                 end, null, null, null
             )::dormouse.change) filter (where i.status <> 'awaiting_completion'), count(*),
-            array_agg(i.id order by i.id) filter (where i.status = 'awaiting_completion')
-        into v_changes, woken, v_units
+            array_agg(i.id order by i.id) filter (where i.status = 'awaiting_completion'),
+            array_agg(i.id) filter (where i.status = 'scheduled' and i.crashes_seq = i.seq and i.crashes > 0)
+        into v_changes, woken, v_units, v_crashed
         from unnest(v_all) locked (id) join dormouse.instances i on i.id = any (array[locked.id])
         where case when i.wake_at <= due.at then i.id <> all (v_held) else false end;
+        if v_crashed is not null then
+            -- The end of a rest is no commit of the step: as of the transition that is about to be applied.
+            update dormouse.instances i set crashes_seq = i.seq + 1
+            from unnest(v_crashed) crashed (id) where i.id = any (array[crashed.id]);
+        end if;
         if v_changes is not null then
             select a.effects, a.kept_back into v_applied from dormouse.apply_what_can_be(v_changes, due.at) a;
             effects := dormouse.merge(effects, v_applied.effects);

@@ -105,12 +105,13 @@ pub(super) async fn release(
     worker: WorkerId,
     claims: &[(InstanceId, u64)],
     tried: Tried,
-) -> Result<Written<usize>> {
+) -> Result<Written<Vec<InstanceId>>> {
     let (ids, seqs): (Vec<i64>, Vec<i64>) = claims.iter().map(|(id, seq)| (id.0, *seq as i64)).unzip();
     let tried = tried == Tried::Yes;
-    let sql = "select v.taken, (v.effects).* from dormouse.release($1, $2, $3, $4) v";
+    let sql = "select v.busy, (v.effects).* from dormouse.release($1, $2, $3, $4) v";
     let row = db.one(|| sqlx::query(sql).bind(worker.0).bind(&ids).bind(&seqs).bind(tried)).await?;
-    Ok(Written { value: row.number("taken")?, effects: row.effects()? })
+    let busy: Vec<i64> = row.value("busy")?;
+    Ok(Written { value: busy.into_iter().map(InstanceId).collect(), effects: row.effects()? })
 }
 
 pub(super) async fn reap(db: &Db, rows_max: usize, crashes_max: u32) -> Result<Written<usize>> {

@@ -1,8 +1,17 @@
 -- Takes claims back from workers, as far as no other transaction holds the rows: those at these numbers, if any are
 -- given. A lost try counts as one; the step runs again, in its old place, with its old inputs. One that was lost with its
--- worker is a crash: after so many in a row, with no commit between them, its instance has failed. A claim on which no
--- step ran leaves no trace.
+-- worker is a crash: after so many in a row, with no commit between them, its instance has failed. From the second crash
+-- on it runs again only after a pause, which is another one for each row: whichever of them kills its worker, the others do
+-- not run beside it every time. A claim on which no step ran leaves no trace.
 drop function if exists dormouse.take_back(bigint[], bigint[]);
+
+-- How long a step rests that has crashed more than once in a row: a quarter of a second, twice as long each time, and up to
+-- as much again by its place among those that were lost together.
+create or replace function dormouse.crash_pause(p_crashes integer, p_place bigint) returns interval
+language sql immutable as $$
+    select ((250000::bigint << least(p_crashes - 1, 8)) * (64 + p_place % 64) / 64) * interval '1 microsecond'
+$$;
+
 create or replace function dormouse.take_back(
     p_workers bigint[], p_ids bigint[], p_seqs bigint[], p_tried boolean, p_crashes_max integer,
     out taken integer, out effects dormouse.effects
@@ -30,26 +39,32 @@ begin
         dormouse.lock(array(select distinct unnest(p_ids || v_trees)), v_trees || v_ending, false), p_ids
     );
     select array_agg(row(
-            i.id, case when i.id = any (v_ending) then 'failed' else 'runnable' end,
-            i.version, i.step, null, i.attempt + p_tried::integer, i.runnable_at, null, null, i.wake, i.awaits,
+            i.id, case when i.id = any (v_ending) then 'failed' when i.again_at is not null then 'scheduled'
+                else 'runnable' end,
+            i.version, i.step, null, i.attempt + p_tried::integer, i.runnable_at, null,
+            case when i.id <> all (v_ending) then i.again_at end, i.wake, i.awaits,
             i.inbox, i.barrier, i.round, i.paused,
-            case when i.id = any (v_ending) then crash.error else i.last_error end, null,
-            case when p_tried then 'reaped' end, json_build_object('worker', w.name),
+            case when i.id = any (v_ending) then i.crash_error else i.last_error end, null,
+            case when p_tried then 'reaped' end, json_build_object('worker', i.worker_name),
             case when i.id = any (v_ending) then 'failed' end,
-            case when i.id = any (v_ending) then json_build_object('error', crash.error) end, null
+            case when i.id = any (v_ending) then json_build_object('error', i.crash_error) end, null
         )::dormouse.change) filter (where not i.cancel_requested),
         array_agg(i.id) filter (where i.cancel_requested), count(*)
     into v_changes, v_cancelled, taken
-    from unnest(v_locked) held (id) join dormouse.instances i on i.id = any (array[held.id])
-    left join dormouse.workers w on w.id = any (array[i.worker])
-    cross join lateral (
-        select format('its worker died, or lost its lease, %s times in a row while step %s ran: it is not tried again; '
-            'retry the instance once the cause is mended',
-            case when i.crashes_seq = i.seq then i.crashes else 0 end + 1, to_json(i.step)) as error
-    ) crash
-    where i.id = any (p_ids) and i.worker = any (p_workers)
-        and (p_seqs is null or i.seq = p_seqs[array_position(p_ids, i.id)])
-        and (not i.cancel_requested or dormouse.tree(i.id) <@ v_locked);
+    from (
+        select i.*, w.name as worker_name,
+            format('its worker died, or lost its lease, %s times in a row while step %s ran: it is not tried again; '
+                'retry the instance once the cause is mended',
+                case when i.crashes_seq = i.seq then i.crashes else 0 end + 1, to_json(i.step)) as crash_error,
+            case when p_crashes_max is not null and i.crashes_seq = i.seq and i.crashes > 0 then
+                v_now + dormouse.crash_pause(i.crashes, row_number() over (order by i.id) - 1)
+            end as again_at
+        from unnest(v_locked) held (id) join dormouse.instances i on i.id = any (array[held.id])
+        left join dormouse.workers w on w.id = any (array[i.worker])
+        where i.id = any (p_ids) and i.worker = any (p_workers)
+            and (p_seqs is null or i.seq = p_seqs[array_position(p_ids, i.id)])
+            and (not i.cancel_requested or dormouse.tree(i.id) <@ v_locked)
+    ) i;
     if v_changes is not null then
         if p_tried then
             -- As of the transition that is about to be applied.
@@ -68,17 +83,22 @@ begin
 end
 $$;
 
--- Gives back a worker's own claims, each at the number at which it was claimed.
+-- Gives back a worker's own claims, each at the number at which it was claimed. Those that another transaction holds are
+-- still claimed, and told.
+drop function if exists dormouse.release(bigint, bigint[], bigint[], boolean);
 create or replace function dormouse.release(
-    p_worker bigint, p_ids bigint[], p_seqs bigint[], p_tried boolean, out taken integer, out effects dormouse.effects
+    p_worker bigint, p_ids bigint[], p_seqs bigint[], p_tried boolean, out busy bigint[], out effects dormouse.effects
 ) language plpgsql as $$
 declare
     v_taken record;
 begin
     perform set_config('synchronous_commit', 'off', true);
-    select t.taken, t.effects into v_taken from dormouse.take_back(array[p_worker], p_ids, p_seqs, p_tried, null) t;
-    taken := v_taken.taken;
+    select t.effects into v_taken from dormouse.take_back(array[p_worker], p_ids, p_seqs, p_tried, null) t;
     effects := v_taken.effects;
+    busy := array(
+        select i.id from unnest(p_ids, p_seqs) claim (id, seq)
+        join dormouse.instances i on i.id = any (array[claim.id]) and i.seq = claim.seq and i.worker = p_worker
+    );
 end
 $$;
 

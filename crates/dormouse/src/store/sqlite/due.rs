@@ -55,7 +55,12 @@ fn fire(tx: &mut Tx<'_>, mut row: Row) -> Result<()> {
         Status::Scheduled => (row.wake.unwrap_or(Wake::Clock), EventKind::TimerFired),
         other => panic!("instance {} is {other} and yet has a wake_at", row.id),
     };
+    let rests_from_crashes = row.crashes_seq == row.seq && row.status == Status::Scheduled;
     row.wake(why, tx.now_us());
     tx.record(&mut row, kind, None)?;
+    if rests_from_crashes {
+        // The end of a rest is no commit of the step.
+        row.crashes_seq = row.seq;
+    }
     tx.save(&mut row)
 }

@@ -8,7 +8,7 @@ use super::row::{End, Row};
 use super::tx::{Tx, timestamp};
 use crate::clock::later;
 use crate::store::{Declarations, Declared, Lease, Namespaces, NewWorker, Tried, too_many_crashes};
-use crate::{Declaration, EventKind, InstanceId, Json, Process, Result, Status, WorkerId};
+use crate::{Declaration, EventKind, InstanceId, Json, Process, Result, Status, When, WorkerId};
 
 pub(super) fn register(tx: &mut Tx<'_>, worker: &NewWorker) -> Result<WorkerId> {
     end_leases(tx, |name, process| name == worker.name || process.is_gone())?;
@@ -106,18 +106,17 @@ pub(super) fn release(
     worker: WorkerId,
     claims: &[(InstanceId, u64)],
     tried: Tried,
-) -> Result<usize> {
-    let mut released = 0;
+) -> Result<Vec<InstanceId>> {
     for (id, seq) in claims {
         if tx.load(*id)?.is_some_and(|row| row.worker == Some(worker) && row.seq == *seq) {
             match tried {
                 Tried::Yes => take_back(tx, *id, None)?,
                 Tried::No => forget_claim(tx, *id)?,
             }
-            released += 1;
         }
     }
-    Ok(released)
+    // There is one writer: nobody else keeps a row busy.
+    Ok(Vec::new())
 }
 
 pub(super) fn reap(tx: &mut Tx<'_>, rows_max: usize, crashes_max: u32) -> Result<usize> {
@@ -128,8 +127,8 @@ pub(super) fn reap(tx: &mut Tx<'_>, rows_max: usize, crashes_max: u32) -> Result
         .collect::<rusqlite::Result<_>>()?;
     // They are taken back together: of those whose key is the same, the oldest gets it.
     ids.sort_unstable();
-    for id in &ids {
-        take_back(tx, InstanceId(*id), Some(crashes_max))?;
+    for (place, id) in ids.iter().enumerate() {
+        take_back(tx, InstanceId(*id), Some(Crash { crashes_max, place: place as u64 }))?;
     }
     if ids.len() < rows_max {
         tx.sql("delete from workers where lease_until < ?1")?.execute([tx.now_us()])?;
@@ -154,9 +153,26 @@ fn held(tx: &Tx<'_>, id: InstanceId) -> Result<Row> {
     Ok(row)
 }
 
-/// A lost try counts as one; the step runs again, in its old place, with its old inputs. One that was lost with its
-/// worker is a crash: after so many in a row, with no commit between them, its instance has failed.
-fn take_back(tx: &mut Tx<'_>, id: InstanceId, crashes_max: Option<u32>) -> Result<()> {
+/// A claim that was lost with its worker.
+struct Crash {
+    /// After so many in a row, with no commit between them, its instance has failed.
+    crashes_max: u32,
+    /// Its place among those that were lost together.
+    place: u64,
+}
+
+impl Crash {
+    /// How long a step rests that has crashed more than once in a row: a quarter of a second, twice as long each time,
+    /// and up to as much again by its place. Whichever kills its worker, the others do not run beside it every time.
+    fn pause(&self, crashes: u32) -> Option<Duration> {
+        let doubled = crashes.checked_sub(2)?.min(8);
+        Some(Duration::from_micros((250_000 << doubled) * (64 + self.place % 64) / 64))
+    }
+}
+
+/// A lost try counts as one; the step runs again, in its old place, with its old inputs. If it crashed more than once in a
+/// row, it rests before that, or its instance has failed.
+fn take_back(tx: &mut Tx<'_>, id: InstanceId, crash: Option<Crash>) -> Result<()> {
     let mut row = held(tx, id)?;
     if row.cancel_requested {
         return super::operate::cancel_row(tx, &mut row).map(drop);
@@ -170,11 +186,16 @@ fn take_back(tx: &mut Tx<'_>, id: InstanceId, crashes_max: Option<u32>) -> Resul
     row.attempt += 1;
     let crashes = if row.crashes_seq == row.seq { row.crashes } else { 0 };
     tx.record(&mut row, EventKind::Reaped, Some(serde_json::json!({ "worker": worker }).to_string()))?;
-    row.crashes = crashes + u32::from(crashes_max.is_some());
+    row.crashes = crashes + u32::from(crash.is_some());
     row.crashes_seq = row.seq;
-    if crashes_max.is_some_and(|crashes_max| row.crashes >= crashes_max) {
-        let error = too_many_crashes(&row.step, row.crashes);
-        return tx.end(&mut row, &End::Failed(&error));
+    if let Some(crash) = crash {
+        if row.crashes >= crash.crashes_max {
+            let error = too_many_crashes(&row.step, row.crashes);
+            return tx.end(&mut row, &End::Failed(&error));
+        }
+        if let Some(pause) = crash.pause(row.crashes) {
+            row.park(Status::Scheduled, Some(When::In(pause).moment(tx.now())));
+        }
     }
     tx.save(&mut row)
 }

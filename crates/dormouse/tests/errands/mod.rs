@@ -1,0 +1,253 @@
+//! Errands: work with nothing that makes a second time harmless. They are started without a key, and told news without a
+//! dedup key; they stand in lanes, their waits time out, people stop them and set them going again, and they end when two
+//! of three children have. Whatever is lost or done twice shows.
+//!
+//! Shared by the audits of both stores.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use dormouse::prelude::*;
+use dormouse::store::Filter;
+use dormouse::{Client, EngineBuilder, Error, Instance, InstanceId, Result, Status};
+
+const NEWS: Signal<u64> = Signal::named("news");
+const ENOUGH: Signal<()> = Signal::named("enough");
+/// Children of each, and how many of them it waits for.
+const LEGS: u64 = 3;
+const LEGS_AWAITED: u32 = 2;
+/// How often a wait for news times out before it becomes a long one.
+const IMPATIENT_WAITS: u32 = 2;
+/// How long an errand may take on a busy machine.
+const SOON: Duration = Duration::from_secs(120);
+/// Between two looks, and two tries.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Where a test writes numbers of its own.
+pub trait Books: Send + Sync + 'static {
+    /// Writes a number in the transaction that commits the step's outcome.
+    fn book(&self, number: u64, cx: &Context) -> impl Future<Output = Result<(), BoxError>> + Send;
+}
+
+pub struct Errand<B>(B);
+
+#[derive(Serialize, Deserialize)]
+pub enum Doing {
+    Start { number: u64 },
+    Wait { number: u64, waits: u32 },
+    End { number: u64, heard: Vec<u64> },
+}
+
+impl<B: Books> Machine for Errand<B> {
+    const NAME: &'static str = "errand";
+    // What it writes by itself goes over a connection that may go deaf, and nobody but this ends such a wait.
+    const STEP_TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
+    type State = Doing;
+    /// Its number, and what it heard.
+    type Output = (u64, Vec<u64>);
+
+    async fn step(&self, state: Doing, cx: &Context) -> StepResult<Self> {
+        Ok(match state {
+            Doing::Start { number } => {
+                self.0.book(number, cx).await?;
+                wait(number, 0)
+            }
+            Doing::Wait { number, waits } => {
+                // To wait on consumes nothing.
+                if cx.received(ENOUGH)?.is_empty() {
+                    return Ok(wait(number, waits + 1));
+                }
+                let heard = cx.received(NEWS)?;
+                let legs = (0..LEGS).map(NewInstance::job::<Leg>);
+                Outcome::spawn(legs, Doing::End { number, heard }).quorum(LEGS_AWAITED)
+            }
+            Doing::End { number, heard } => Outcome::done((number, heard)),
+        })
+    }
+
+    fn retry(&self) -> Retry {
+        Retry::times(1000).backoff(Duration::from_millis(10), Duration::from_millis(100))
+    }
+}
+
+fn wait<B: Books>(number: u64, waits: u32) -> Outcome<Errand<B>> {
+    let timeout = if waits < IMPATIENT_WAITS { Duration::from_millis(30) } else { Duration::from_secs(3600) };
+    Outcome::await_signals([NEWS.name(), ENOUGH.name()], Doing::Wait { number, waits }).timeout(timeout)
+}
+
+/// One of them always needs a second try.
+struct Leg;
+
+impl Job for Leg {
+    const NAME: &'static str = "leg";
+    type Input = u64;
+    type Output = u64;
+
+    async fn run(&self, leg: u64, cx: &Context) -> Result<u64, BoxError> {
+        if leg == 1 && cx.attempt() == 0 { Err("missed the bus".into()) } else { Ok(leg) }
+    }
+
+    fn retry(&self) -> Retry {
+        Retry::times(1000).backoff(Duration::from_millis(2), Duration::from_millis(10))
+    }
+}
+
+pub fn machines(engine: EngineBuilder, books: impl Books) -> EngineBuilder {
+    engine.machine(Errand(books)).job(Leg)
+}
+
+/// Whether an instance is one of these, and not one of what else a test runs.
+pub fn is_one(row: &Instance) -> bool {
+    ["errand", "leg"].contains(&row.machine.as_str())
+}
+
+/// What the library acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    Started(u64, InstanceId),
+    News(u64, InstanceId),
+    Enough(InstanceId),
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Started(number, id) => write!(f, "errand {id} started {number}"),
+            Self::News(number, id) => write!(f, "errand {id} news {number}"),
+            Self::Enough(id) => write!(f, "errand {id} enough"),
+        }
+    }
+}
+
+impl Told {
+    /// Reads a line that another process wrote.
+    pub fn parse(line: &str) -> Option<Self> {
+        // The test harness writes its own text in front of a child's first line.
+        let mut words = line.split_whitespace().skip_while(|word| *word != "errand").skip(1);
+        let id = InstanceId(words.next()?.parse().ok()?);
+        match words.next()? {
+            "started" => Some(Self::Started(words.next()?.parse().ok()?, id)),
+            "news" => Some(Self::News(words.next()?.parse().ok()?, id)),
+            "enough" => Some(Self::Enough(id)),
+            _ => None,
+        }
+    }
+}
+
+/// One errand from its start to its end. No call is made again, as nobody knows whether it happened: an error ends
+/// this, and the audit does the rest.
+pub async fn run<B: Books>(client: &Client, tell: &(dyn Fn(Told) + Send + Sync)) -> Result<()> {
+    let number = some_number();
+    let lane = format!("lane:{}", fastrand::u8(..4));
+    let id = client.start::<Errand<B>>(Doing::Start { number }).lane(&lane).await?;
+    tell(Told::Started(number, id));
+    for _ in 0..3 {
+        match fastrand::u8(..6) {
+            0 => {
+                client.cancel(id).reason("an audit").await?;
+                set_going(client, id).await?;
+            }
+            1 => {
+                client.pause(id).await?;
+                client.resume(id).await?;
+            }
+            _ => {}
+        }
+        let news = some_number();
+        client.signal(id, NEWS, news).await?;
+        tell(Told::News(news, id));
+    }
+    client.signal(id, ENOUGH, ()).dedup("enough").await?;
+    tell(Told::Enough(id));
+    // A lane takes only so many: the next one is started when this one is through.
+    client.wait_end(id, SOON).await.map(drop)
+}
+
+/// Within what a float can hold, should anyone look at it in a browser.
+fn some_number() -> u64 {
+    fastrand::u64(..1 << 53)
+}
+
+/// Retries an instance that is cancelled, or will be once its step has ended.
+async fn set_going(client: &Client, id: InstanceId) -> Result<()> {
+    loop {
+        match client.retry(id).await {
+            Ok(_) => return Ok(()),
+            Err(Error::WrongStatus { .. }) => tokio::time::sleep(PAUSE).await,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Everything that was told.
+#[derive(Default)]
+pub struct Errands {
+    started: BTreeMap<u64, InstanceId>,
+    news: BTreeMap<InstanceId, BTreeSet<u64>>,
+    enough: BTreeSet<InstanceId>,
+}
+
+impl Errands {
+    pub fn note(&mut self, told: Told) {
+        match told {
+            Told::Started(number, id) => {
+                let before = self.started.insert(number, id);
+                assert_eq!(before, None, "errand {number} was started twice");
+            }
+            Told::News(number, id) => assert!(self.news.entry(id).or_default().insert(number)),
+            Told::Enough(id) => assert!(self.enough.insert(id)),
+        }
+    }
+
+    /// Those that must end without another word from anyone.
+    pub fn complete(&self) -> Vec<InstanceId> {
+        self.enough.iter().copied().collect()
+    }
+
+    /// Holds what became of them against what was told, and against the books.
+    pub fn check(&self, rows: &[Instance], booked: &BTreeMap<u64, usize>) {
+        let mut numbers = BTreeMap::new();
+        for row in rows.iter().filter(|row| row.machine == "errand") {
+            let output = row.output.as_ref().expect("an output");
+            let (number, heard): (u64, Vec<u64>) = output.decode("output").expect("an errand's output");
+            let twin = numbers.insert(number, row.id);
+            assert_eq!(twin, None, "errand {number} was started once, and is there as {} too", row.id);
+            let distinct: BTreeSet<u64> = heard.iter().copied().collect();
+            assert_eq!(distinct.len(), heard.len(), "{} heard something twice: {heard:?}", row.id);
+            let owed = self.news.get(&row.id).cloned().unwrap_or_default();
+            assert!(owed.is_subset(&distinct), "{} was told {owed:?} and heard {heard:?}", row.id);
+            let legs = rows.iter().filter(|leg| leg.parent == Some(row.id)).count();
+            assert_eq!(legs as u64, LEGS, "the children of {}", row.id);
+            assert_eq!(booked.get(&number), Some(&1), "errand {number}, {}, is booked once", row.id);
+        }
+        for (number, id) in &self.started {
+            assert_eq!(numbers.get(number), Some(id), "errand {number} was acknowledged");
+        }
+        for number in booked.keys() {
+            assert!(numbers.contains_key(number), "errand {number} is booked, and is not there");
+        }
+    }
+}
+
+/// Ends those whose caller did not: they are set going if they were stopped, and told that it is enough.
+pub async fn finish(client: &Client) -> Result<()> {
+    let filter = Filter { limit: 1_000_000, machine: Some("errand".to_owned()), ..Filter::default() };
+    for row in client.list(filter).await?.instances {
+        match row.status {
+            Status::Done => continue,
+            Status::Cancelled => drop(client.retry(row.id).await?),
+            _ if row.cancel_requested => set_going(client, row.id).await?,
+            _ => {}
+        }
+        if row.paused {
+            client.resume(row.id).await?;
+        }
+        match client.signal(row.id, ENOUGH, ()).dedup("enough").await {
+            Ok(_) | Err(Error::NoTarget(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
