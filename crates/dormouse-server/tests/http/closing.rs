@@ -125,7 +125,7 @@ async fn what_goes_on_ends_when_its_key_expires(database: Database) {
     let operate = site.key("default", Scope::Operate).await;
     site.set_key(&operate);
     let id = sleeper(&site).await;
-    let short = site.key_for("default", Scope::Read, Some(Duration::from_secs(3))).await;
+    let short = site.key_for("default", Scope::Read, Some(Duration::from_secs(8))).await;
     site.set_key(&short);
     Inside::of(&site, id, &["/v1/events"]).await.end().await;
 }
