@@ -83,7 +83,7 @@ impl Gates {
         signal: &NewSignal,
     ) -> crate::Result<()> {
         let NewSignal { name, payload, .. } = signal;
-        if self.is_closed && !awaits.contains(name) && !self.signals.iter().any(|gate| gate.is_for(name)) {
+        if !self.takes(name) && !awaits.contains(name) {
             let known = || self.signals.iter().map(|gate| gate.name.clone());
             let nearest = nearest(name, known());
             let mut accepts: Vec<_> = known().collect();
@@ -104,7 +104,12 @@ impl Gates {
 
     /// Whether this machine might refuse a signal, depending on what its instance awaits.
     pub(crate) fn might_refuse(&self, signal: &NewSignal) -> bool {
-        self.check_signal("", &[], signal).is_err()
+        !self.takes(&signal.name) || self.payload(&signal.name, &signal.payload).is_err()
+    }
+
+    /// Whether this machine takes signals of this name.
+    fn takes(&self, signal: &str) -> bool {
+        !self.is_closed || self.signals.iter().any(|gate| gate.is_for(signal))
     }
 
     /// Says why a payload of a signal is refused.

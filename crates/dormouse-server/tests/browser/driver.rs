@@ -138,6 +138,13 @@ impl Browser {
         self.do_now("goog/cdp/execute", json!({ "cmd": "Emulation.setEmulatedMedia", "params": params }));
     }
 
+    /// Makes the page as wide and high as this.
+    pub fn resize(&self, width: u32, height: u32) {
+        let params = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        let set = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": params });
+        self.do_now("goog/cdp/execute", set);
+    }
+
     /// What the page asks in a dialog, if it asks anything.
     pub fn question(&self) -> Option<String> {
         let asked = self.ask("GET", &self.path("alert/text"), &Value::Null).ok()?;

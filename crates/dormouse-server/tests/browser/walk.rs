@@ -16,6 +16,7 @@ suite![
     another_instance_starts_from_an_event_with_another_state,
     an_order_is_signalled_by_keyboard_alone,
     who_has_a_key_signs_in_and_comes_to_the_page_they_asked_for,
+    a_signal_that_cannot_be_read_is_repaired_on_the_page,
 ];
 
 async fn an_order_that_waits_is_signalled_from_its_page(database: Database) {
@@ -218,3 +219,33 @@ const AMOUNT: &str = "#signal-for-paid input[type=number]";
 /// Whether one sees where the focus is.
 const FOCUS_SHOWS: &str = "const style = getComputedStyle(document.activeElement); \
     return style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1";
+
+async fn a_signal_that_cannot_be_read_is_repaired_on_the_page(database: Database) {
+    let site = database.open().await;
+    let id = site.order(21).await;
+    // Past the doors, as SQL or an older version would send it.
+    let bad = dormouse::store::Delivery {
+        namespace: "default".to_owned(),
+        target: dormouse::InstanceId(id).into(),
+        signal: dormouse::NewSignal::new("paid", dormouse::Json::from(json!("oops"))),
+    };
+    let written = site.client.store().deliver(vec![bad]).await.expect("a delivery");
+    site.client.store().poke(&written.effects);
+    let browser = open(&site, &format!("/instances/{id}"));
+    browser.see("#inbox", "cannot be read");
+    browser.see("#why", "drop or edit it");
+    let signal = browser.js("return document.querySelector('#inbox details').id.split('-')[1]");
+    let signal = signal.as_str().expect("its id").to_owned();
+    // Opened by hand: a page that has just moved may not have settled yet.
+    browser.js(&format!("document.querySelector('#repair-{signal}').open = true"));
+    for width in [1400, 390] {
+        browser.resize(width, 1200);
+        let wide =
+            browser.js("return document.documentElement.scrollWidth <= document.documentElement.clientWidth");
+        assert_eq!(wide, true, "nothing runs out of a page of {width} pixels");
+    }
+    browser.fill(&format!("#signal-payload-{signal}"), "1250");
+    browser.click(&format!("#repair-{signal} form:first-of-type button"));
+    browser.see("#notice", "The signal has another payload.");
+    browser.see("#status", "done");
+}

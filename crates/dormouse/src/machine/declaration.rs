@@ -1,7 +1,7 @@
 //! What a machine tells of itself, as data: whoever runs it leaves that in the database, for those who do not have its
 //! code.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::DynMachine;
 use crate::graph::Graph;
@@ -48,6 +48,7 @@ pub struct Stated {
     /// The steps.
     pub steps: Vec<String>,
     /// What their state must look like to be read.
+    #[serde(deserialize_with = "known")]
     pub outline: Outline,
 }
 
@@ -65,7 +66,7 @@ pub struct Accepted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<serde_json::Value>,
     /// What its payloads must look like to be read.
-    #[serde(default = "anything")]
+    #[serde(default = "anything", deserialize_with = "known")]
     pub outline: Outline,
 }
 
@@ -80,7 +81,7 @@ pub struct Taken {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<serde_json::Value>,
     /// What it must look like to be read, as it comes in.
-    #[serde(default = "anything")]
+    #[serde(default = "anything", deserialize_with = "known")]
     pub outline: Outline,
     /// Whether the machine's code builds the output from it.
     pub is_built: bool,
@@ -144,4 +145,24 @@ fn yes() -> bool {
 
 fn anything() -> Outline {
     Outline::Any
+}
+
+/// An outline of a kind that this version knows; what a later one declares is let through.
+fn known<'de, D: Deserializer<'de>>(told: D) -> Result<Outline, D::Error> {
+    let told = serde_json::Value::deserialize(told)?;
+    Ok(Outline::deserialize(told).unwrap_or(Outline::Any))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outline_of_a_later_kind_lets_everything_through() {
+        let told = r#"{"steps":["a"],"outline":{"kind":"of_another_time","of":{"x":1}}}"#;
+        let stated: Stated = serde_json::from_str(told).expect("it is read all the same");
+        assert_eq!(stated.outline, Outline::Any);
+        let told = serde_json::to_string(&Stated { outline: Outline::Flag, ..stated }).expect("text");
+        assert_eq!(serde_json::from_str::<Stated>(&told).expect("as it was").outline, Outline::Flag);
+    }
 }
