@@ -155,9 +155,12 @@ impl Pair {
                             None => Vec::new(),
                         };
                         let signal = signal.of(&inbox).map_or(dormouse::SignalId(0), |signal| signal.id);
-                        store
-                            .amend(ns, target, store::AmendRequest { signal, amend, expected_seq: seq })
-                            .await
+                        let request = store::AmendRequest { signal, amend, expected_seq: seq };
+                        // Each store has its own ids of signals.
+                        store.amend(ns, target, request).await.map_err(|error| match error {
+                            Error::NoSignal { id, .. } => Error::NoSignal { id, signal: 0 },
+                            other => other,
+                        })
                     })
                 })
                 .await?;
