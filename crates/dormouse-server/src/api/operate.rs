@@ -223,5 +223,6 @@ pub(super) async fn resume_queue(call: OfQueue) -> Result<Answer<QueueBrake>, Pr
 }
 
 async fn brake_queue(brake: PauseQueueCall<'_>, body: &BrakeQueueBody) -> Result<(), Problem> {
-    Ok(if body.even_if_unknown { brake.even_if_unknown().await? } else { brake.await? })
+    let brake = if body.even_if_unknown { brake.even_if_unknown() } else { brake };
+    Ok(brake.await?)
 }
