@@ -46,7 +46,7 @@ where
     }
     let provider = provider(service)
         .inspect_err(|error| {
-            eprintln!("no traces are sent, as OTLP cannot be set up: {}", inert(&error.to_string()))
+            eprintln!("no traces are sent, as OTLP cannot be set up: {}", inert(&error.to_string()));
         })
         .ok()?;
     let tracer = PROVIDER.get_or_init(|| provider).tracer("dormouse");

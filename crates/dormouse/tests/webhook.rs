@@ -3,7 +3,6 @@
 #![allow(unreachable_pub, reason = "a test target has no outside")]
 
 #[path = "conformance/postgres.rs"]
-#[allow(dead_code, reason = "it is shared, and has more than is used here")]
 mod database;
 #[path = "webhook/deep.rs"]
 mod deep;

@@ -81,7 +81,7 @@ impl Kit {
         Self {
             store,
             clock,
-            dir: dir,
+            dir,
             #[cfg(feature = "postgres")]
             database: None,
         }
