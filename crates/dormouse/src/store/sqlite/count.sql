@@ -1,3 +1,3 @@
 -- Adds what a group of writes moved to, or took from, one place.
-insert into counts (namespace, queue, machine, version, step, status, count) values (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-on conflict (namespace, queue, machine, version, step, status) do update set count = count + ?7
+update counts set count = count + ?7
+where namespace = ?1 and queue = ?2 and machine = ?3 and version = ?4 and step = ?5 and status = ?6
