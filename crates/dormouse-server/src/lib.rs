@@ -15,6 +15,7 @@ mod metrics;
 mod openapi;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod places;
 mod problem;
 mod refusals;
 mod repeat;
@@ -31,5 +32,6 @@ pub use crate::access::Access;
 pub use crate::cli::main;
 pub use crate::listen::{Auth, access_at, listen};
 pub use crate::metrics::Exporter;
+pub use crate::places::AtOnce;
 pub use crate::server::Server;
 pub use crate::stop::Stop;

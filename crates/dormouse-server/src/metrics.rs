@@ -137,12 +137,14 @@ impl HistogramFn for Buckets {
 /// What the database holds for this client's namespace.
 pub(crate) async fn gauges(client: &Client) -> dormouse::Result<String> {
     let namespace = client.namespace();
-    let (stats, backlog) = (client.stats().await?, client.store().backlog(Some(namespace.to_owned())).await?);
+    let store = client.store();
+    let stats = store.stats(Some(namespace.to_owned())).await?;
+    let backlog = store.backlog(Some(namespace.to_owned())).await?;
     let about = client.store().about().await?;
     let age = |at: dormouse::jiff::Timestamp| about.now.duration_since(at).as_secs_f64().max(0.0);
     let mut text = String::new();
     let mut by_status: BTreeMap<(&str, Status), u64> = BTreeMap::new();
-    for row in stats.instances.iter().filter(|row| row.namespace == namespace) {
+    for row in &stats.instances {
         *by_status.entry((&row.machine, row.status)).or_default() += row.count;
     }
     text += "# TYPE dormouse_instances gauge\n";

@@ -115,6 +115,8 @@ causes! {
     OutOfRange => "out-of-range", UNPROCESSABLE_ENTITY;
     /// A document or a text holds the character U+0000, which this database cannot store.
     HoldsNul => "holds-nul", UNPROCESSABLE_ENTITY;
+    /// This key or namespace has as many long polls or event streams open as it may.
+    TooManyAtOnce => "too-many-at-once", TOO_MANY_REQUESTS;
     /// Something failed here.
     Internal => "internal", INTERNAL_SERVER_ERROR;
     /// The database is busy, or the server is stopping.
@@ -174,7 +176,7 @@ impl Problem {
             Cause::Unauthenticated => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            Cause::Unavailable | Cause::UnderWay => {
+            Cause::Unavailable | Cause::UnderWay | Cause::TooManyAtOnce => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
             _ => {}

@@ -14,7 +14,6 @@ use axum::routing::{MethodFilter, on};
 use dormouse::store::NewAudit;
 use dormouse::{Client, Tokens};
 use futures_util::StreamExt as _;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::compression::CompressionLayer;
 use tracing::Instrument as _;
@@ -23,6 +22,7 @@ use crate::access::{Access, Caller, Door, Pass};
 use crate::body::Bounds;
 use crate::feed::Feed;
 use crate::metrics::Exporter;
+use crate::places::{AtOnce, Places};
 use crate::problem::{Cause, Problem};
 use crate::refusals::Refusals;
 use crate::repeat::{self, Repeat};
@@ -53,10 +53,10 @@ pub struct Server {
     has_dashboard: bool,
     is_behind_https: bool,
     tokens: Option<Tokens>,
+    waits: AtOnce,
+    streams: AtOnce,
 }
 
-/// Requests that may wait for an instance's end at a time; more are answered at once.
-const WAITING_MAX: usize = 1024;
 /// Kept answers and old entries of the audit log are tidied away at every so many changes.
 const TIDY_EVERY: u64 = 256;
 const TIDY_ROWS_MAX: usize = 1024;
@@ -74,6 +74,8 @@ impl Server {
             has_dashboard: true,
             is_behind_https: false,
             tokens: None,
+            waits: AtOnce::of(1024),
+            streams: AtOnce::of(8192),
         }
     }
 
@@ -90,6 +92,18 @@ impl Server {
     /// How long entries of the audit log are kept (90 days unless set).
     pub fn audit_for(self, audit_for: Duration) -> Self {
         Self { audit_for, ..self }
+    }
+
+    /// How many requests may wait for an instance's end at a time: 1,024 unless set, of which up to half for one
+    /// namespace and up to a quarter for one key. Others are refused with 429, or 503 if the server has no more places.
+    pub fn waits_at_once(self, waits: AtOnce) -> Self {
+        Self { waits, ..self }
+    }
+
+    /// How many streams of events may be open at a time: 8,192 unless set, shared in the same way. An open page of the
+    /// dashboard is one.
+    pub fn streams_at_once(self, streams: AtOnce) -> Self {
+        Self { streams, ..self }
     }
 
     /// When this is cancelled, streams and long polls end, so that a graceful shutdown does not wait for them, and
@@ -133,7 +147,8 @@ impl Server {
             stopping: self.stopping,
             exporter: self.exporter,
             tokens: self.tokens,
-            waiting: Semaphore::new(WAITING_MAX),
+            waits: Places::new("long polls", self.waits),
+            streams: Places::new("event streams", self.streams),
             changes: AtomicU64::new(0),
             routes: api::table().into_iter().map(Arc::new).collect(),
             web: Web::new(self.is_behind_https),
@@ -182,7 +197,8 @@ pub(crate) struct App {
     pub(crate) feed: Arc<Feed>,
     pub(crate) stopping: CancellationToken,
     pub(crate) exporter: Option<Exporter>,
-    pub(crate) waiting: Semaphore,
+    pub(crate) waits: Arc<Places>,
+    pub(crate) streams: Arc<Places>,
     pub(crate) door: Door,
     pub(crate) bounds: Bounds,
     pub(crate) tokens: Option<Tokens>,

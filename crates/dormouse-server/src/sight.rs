@@ -29,12 +29,12 @@ impl Sight {
         if !caller.is_tenant() {
             return Ok(Self::All);
         }
-        let (stats, now) = (client.stats().await?, client.store().about().await?.now);
-        let namespace = client.namespace();
+        let (store, namespace) = (client.store(), client.namespace());
+        let (stats, now) = (store.stats(Some(namespace.to_owned())).await?, store.about().await?.now);
         let serving =
             stats.workers.iter().filter(|at| at.lease_until >= now && at.namespaces.contains(namespace));
         let served = serving.flat_map(|worker| &worker.machines).map(|(name, _)| name.clone());
-        let own = stats.instances.iter().filter(|count| count.namespace == namespace && count.count > 0);
+        let own = stats.instances.iter().filter(|count| count.count > 0);
         Ok(Self::Only(served.chain(own.map(|count| count.machine.clone())).collect()))
     }
 

@@ -252,9 +252,9 @@ pub(crate) struct InboxView {
     pub(crate) unreadable: Option<String>,
 }
 
-impl InboxView {
-    /// A signal, and why its machine cannot read it.
-    pub(crate) fn of((signal, unreadable): (InboxSignal, Option<String>)) -> Self {
+/// A signal, and why its machine cannot read it.
+impl From<(InboxSignal, Option<String>)> for InboxView {
+    fn from((signal, unreadable): (InboxSignal, Option<String>)) -> Self {
         let InboxSignal { id, name, payload, dedup_key, at } = signal;
         Self { id: id.0, name, payload, dedup_key, at, unreadable }
     }

@@ -42,7 +42,8 @@ impl Machine for Orders {
 }
 
 async fn open_orders(client: &Client) -> dormouse::Result<Vec<Interaction>> {
-    client.interactions(InteractionFilter { machine: Some("order".to_owned()), ..Default::default() }).await
+    let orders = InteractionFilter { machine: Some("order".to_owned()), ..Default::default() };
+    Ok(client.interactions(orders).await?.items)
 }
 
 #[tokio::main(flavor = "current_thread")]

@@ -34,7 +34,11 @@ pub(crate) use self::open::open;
 pub use self::operate::{Amend, AmendRequest, Brake, Cancel, CancelRequest, Collect, Collected, TagChange};
 pub(crate) use self::progress::PROGRESS_QUEUE;
 pub use self::progress::{NewProgress, Progress, Reports};
-pub use self::query::{Addressee, Count, Filter, Page, QueueView, Situation, Stats, WorkerView};
+pub(crate) use self::query::QUEUES_MAX;
+pub use self::query::{
+    Addressee, Bounds, Count, Events, Filter, PAGE_BYTES_MAX, PLACES_MAX, Page, Portion, QueueView,
+    Situation, Stats, WorkerView,
+};
 pub use self::rider::Rider;
 pub use self::shown::shown;
 pub(crate) use self::units::outbox_queue;
@@ -178,20 +182,30 @@ pub trait Store: UnitStore + Send + Sync + 'static {
     /// Whose instances these targets are, in order; `None` for one that is not there.
     fn addressees(&self, namespace: String, targets: Vec<Target>) -> Reply<'_, Vec<Option<Addressee>>>;
 
-    /// Instances, newest first; those that wait for a signal, oldest first.
+    /// One instance's head: its row without its documents, so `state` is null and `output` is `None`. It costs little
+    /// however large they are.
+    fn head(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>>;
+
+    /// Instances, newest first; those that wait for a signal, oldest first. With documents, a page ends with the
+    /// instance whose documents reach [`PAGE_BYTES_MAX`], and goes on from there.
     fn list(&self, filter: Filter) -> Reply<'_, Page>;
 
-    /// Up to `events_max` events after `after_seq`, in order, each with the state after it.
-    fn history(&self, id: InstanceId, after_seq: u64, events_max: usize) -> Reply<'_, Vec<Event>>;
+    /// Events of an instance's history, each with the state after it.
+    fn history(&self, id: InstanceId, events: Events, bounds: Bounds) -> Reply<'_, Portion<Event>>;
 
-    /// The signals that wait for an instance.
-    fn inbox(&self, id: InstanceId) -> Reply<'_, Vec<InboxSignal>>;
+    /// Signals that wait for an instance, in order of arrival: those after this one, or from the first.
+    fn inbox(
+        &self,
+        id: InstanceId,
+        after: Option<SignalId>,
+        bounds: Bounds,
+    ) -> Reply<'_, Portion<InboxSignal>>;
 
     /// What is needed to explain why an instance is not moving.
     fn situation(&self, namespace: String, target: Target) -> Reply<'_, Option<Situation>>;
 
-    /// Counts, queues and workers.
-    fn stats(&self) -> Reply<'_, Stats>;
+    /// Counts and queues, of one namespace or of all, and every worker.
+    fn stats(&self, namespace: Option<String>) -> Reply<'_, Stats>;
 
     // What a server needs beside: the overview, those who watch, API keys, the audit log, kept answers.
 

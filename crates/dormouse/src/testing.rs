@@ -116,7 +116,7 @@ impl TestEngine {
         let deadline = tokio::time::Instant::now() + max;
         loop {
             changes.borrow_and_update();
-            let stats = self.store.stats().await?;
+            let stats = self.store.stats(None).await?;
             if self.is_at_rest(&stats).await? {
                 return Ok(tally(&stats));
             }
@@ -131,7 +131,7 @@ impl TestEngine {
         let target = later(self.clock.now(), duration);
         loop {
             let tally = self.drain().await?;
-            let next = self.store.stats().await?.next_wake_at.filter(|at| *at <= target);
+            let next = self.store.stats(None).await?.next_wake_at.filter(|at| *at <= target);
             match next {
                 Some(at) => self.clock.set(at),
                 None if self.clock.now() < target => self.clock.set(target),
@@ -195,7 +195,8 @@ impl TestEngine {
         if stats.count(Status::Runnable) == 0 {
             return Ok(true);
         }
-        let mut filter = Filter { status: Some(Status::Runnable), limit: 1000, ..Filter::default() };
+        let mut filter =
+            Filter { status: Some(Status::Runnable), limit: 1000, heads_only: true, ..Filter::default() };
         let mut listed = 0;
         loop {
             let page = self.store.list(filter.clone()).await?;
@@ -242,8 +243,11 @@ impl TestEngine {
     }
 
     async fn explain_live(&self) -> String {
-        let page =
-            self.client().list(Filter { limit: 20, ..Filter::default() }).await.expect("the store answers");
+        let page = self
+            .client()
+            .list(Filter { limit: 20, heads_only: true, ..Filter::default() })
+            .await
+            .expect("the store answers");
         let live: Vec<InstanceId> =
             page.instances.iter().filter(|instance| !instance.status.is_terminal()).map(|i| i.id).collect();
         let mut sentences = Vec::new();
@@ -318,7 +322,8 @@ mod tests {
     async fn a_drain_gives_up_and_tells_what_still_moves() {
         let test = TestEngine::start(|engine| engine.machine(Stuck)).await.expect("it starts");
         test.client().start::<Stuck>(Only::Step).await.expect("a start");
-        let runs = async { while test.store.stats().await.expect("a read").count(Status::Executing) == 0 {} };
+        let runs =
+            async { while test.store.stats(None).await.expect("a read").count(Status::Executing) == 0 {} };
         tokio::time::timeout(Duration::from_secs(30), runs).await.expect("it is claimed");
         test.drain_within(Duration::from_millis(50)).await.expect("it panics before");
     }

@@ -278,7 +278,7 @@ async fn check_bank(client: &Client, database: &Path) {
         keys.entry(id).or_default().insert(key);
     }
     let filter = InteractionFilter { limit: 1_000_000, ..InteractionFilter::default() };
-    let asked = client.interactions(filter).await.expect("a read");
+    let asked = client.interactions(filter).await.expect("a read").items;
     assert!(!asked.is_empty());
     for interaction in &asked {
         assert_eq!(interaction.status, InteractionStatus::Completed, "{interaction:?}");

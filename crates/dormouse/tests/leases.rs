@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dormouse::store::Store;
 use dormouse::store::sqlite::SqliteStore;
+use dormouse::store::{Bounds, Events, Store};
 use dormouse::{BoxError, Context, Engine, EventKind, Job, NewInstance, Status};
 use tempfile::TempDir;
 
@@ -65,7 +65,8 @@ async fn a_file_that_is_locked_for_longer_than_a_lease_loses_and_doubles_nothing
     for id in &ids {
         let ended = engine.client().wait_end(id.id(), SOON).await.expect("it ends");
         assert_eq!(ended.status, Status::Done);
-        let history = store.history(id.id(), 0, 100).await.expect("a history");
+        let history =
+            store.history(id.id(), Events::After(0), Bounds::rows(100)).await.expect("a history").items;
         let numbers: Vec<_> = history.iter().map(|event| event.seq).collect();
         assert_eq!(
             numbers,

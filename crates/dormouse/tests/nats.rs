@@ -109,7 +109,7 @@ async fn requests_go_out_and_answers_come_back_in_item_order() {
     let id = ask(&engine.client(), 50).await;
     let told = engine.client().wait::<Asking>(id, SOON).await.expect("an output");
     assert_eq!(told, (0..50).map(|item| (item * 2).to_string()).collect::<Vec<_>>());
-    let answered = engine.client().interactions(InteractionFilter::default()).await.expect("a read");
+    let answered = engine.client().interactions(InteractionFilter::default()).await.expect("a read").items;
     assert!(answered.iter().all(|asked| asked.answered_by.as_deref() == Some("bank")), "{answered:?}");
     let settled = broker.until_settled().await;
     assert_eq!(
@@ -130,7 +130,7 @@ async fn a_request_that_is_sent_again_is_stored_once_and_two_of_one_key_are_two(
     engine.client().start::<Asking>(state).await.expect("a start");
     let got = provider.until_got(2).await;
     assert!(got.iter().all(|request| request.idempotency_key == "one effect"), "{got:?}");
-    let asked = engine.client().interactions(InteractionFilter::default()).await.expect("a read");
+    let asked = engine.client().interactions(InteractionFilter::default()).await.expect("a read").items;
     // As a worker would do that died before it could write down that the first send was accepted.
     let again = broker.transport().await;
     assert_eq!(again.send(&asked[0]).await, Sent::Accepted);
@@ -377,7 +377,7 @@ async fn person(client: &Client) -> InteractionId {
     let id = client.start::<Approval>(Approving::Ask).await.expect("a start");
     let filter = || InteractionFilter { instance: Some(id), ..InteractionFilter::default() };
     loop {
-        if let Some(asked) = client.interactions(filter()).await.expect("a read").first() {
+        if let Some(asked) = client.interactions(filter()).await.expect("a read").items.first() {
             return asked.id;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -17,7 +17,10 @@ const COMMIT_NEXT: &str = include_str!("../src/store/sqlite/commit_next.sql");
 const DUE: &str = include_str!("../src/store/sqlite/due.sql");
 const DUE_NEXT: &str = include_str!("../src/store/sqlite/due_next.sql");
 const FIND_KEY: &str = include_str!("../src/store/sqlite/find_key.sql");
+const HISTORY: &str = include_str!("../src/store/sqlite/history.sql");
+const HISTORY_BACK: &str = include_str!("../src/store/sqlite/history_back.sql");
 const INBOX: &str = include_str!("../src/store/sqlite/inbox.sql");
+const INBOX_PAGE: &str = include_str!("../src/store/sqlite/inbox_page.sql");
 const JOIN: &str = include_str!("../src/store/sqlite/join.sql");
 const KEY_HOLDER: &str = include_str!("../src/store/sqlite/key_holder.sql");
 const LANE_HOLDER: &str = include_str!("../src/store/sqlite/lane_holder.sql");
@@ -37,6 +40,7 @@ const UNIT_LET_GO: &str = include_str!("../src/store/sqlite/unit_let_go.sql");
 const UNIT_LOAD: &str = include_str!("../src/store/sqlite/unit_load.sql");
 const UNIT_NEXT: &str = include_str!("../src/store/sqlite/unit_next.sql");
 const UNIT_OF: &str = include_str!("../src/store/sqlite/unit_of.sql");
+const STATS_OF_NAMESPACE: &str = include_str!("../src/store/sqlite/stats_of_namespace.sql");
 const REAP: &str = include_str!("../src/store/sqlite/reap.sql");
 
 /// Rows of each kind that cannot run now.
@@ -56,7 +60,10 @@ fn every_hot_statement_uses_its_index_and_neither_scans_nor_sorts() {
         (COLLECT, "instances_ended"),
         (DUE, "instances_due"),
         (DUE_NEXT, "instances_due"),
+        (HISTORY, "history_seq"),
+        (HISTORY_BACK, "history_seq"),
         (INBOX, "signals_inbox"),
+        (INBOX_PAGE, "signals_inbox"),
         (KEY_HOLDER, "instances_key_guard"),
         (LIST_FAILED, "instances_failed"),
         (LANE_HOLDER, "instances_lane"),
@@ -107,6 +114,13 @@ fn whether_a_cancel_undoes_is_found_by_the_machine_and_the_instance() {
     let plan = plan(&database(), CANCEL_UNDOES);
     assert!(plan.contains("SEARCH m USING PRIMARY KEY (name=? AND version=?)"), "{plan}");
     assert!(plan.contains("signals_dedup (instance=? AND dedup_key=?)"), "{plan}");
+}
+
+#[test]
+fn the_counts_of_a_namespace_are_read_without_those_of_the_others() {
+    let plan = plan(&database(), STATS_OF_NAMESPACE);
+    assert!(plan.contains("SEARCH counts USING PRIMARY KEY (namespace=?)"), "{plan}");
+    assert!(plan.contains("instances_claimed"), "{plan}");
 }
 
 #[test]

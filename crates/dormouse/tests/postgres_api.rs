@@ -429,7 +429,7 @@ async fn counts_are_folded_when_they_take_room() {
         )
         .await;
     let counts = async || {
-        let stats = world.store.stats().await.expect("a read").instances;
+        let stats = world.store.stats(None).await.expect("a read").instances;
         let mut counts: Vec<_> =
             stats.into_iter().map(|count| (count.version, count.step, count.count)).collect();
         counts.sort_unstable();

@@ -100,7 +100,7 @@ async fn what_an_older_file_holds_is_counted_and_asked_by_version() {
     let store = open(&path).await;
     assert_eq!(store.about().await.expect("a read").schema_found, 4);
     let counts = async || {
-        let counts = store.stats().await.expect("a read").instances;
+        let counts = store.stats(None).await.expect("a read").instances;
         let mut counts: Vec<_> =
             counts.iter().map(|row| (row.version, row.status.as_str(), row.count)).collect();
         counts.sort_unstable();
@@ -109,7 +109,7 @@ async fn what_an_older_file_holds_is_counted_and_asked_by_version() {
     let found = [(1, "executing", 1), (1, "runnable", 2), (2, "failed", 1), (2, "runnable", 1)];
     assert_eq!(counts().await, found);
     let client = Client::on(store.clone());
-    let asked = client.interactions(InteractionFilter::default()).await.expect("a list");
+    let asked = client.interactions(InteractionFilter::default()).await.expect("a list").items;
     assert_eq!(asked.iter().map(|asked| asked.version).collect::<Vec<_>>(), [1, 2], "as their instances are");
     let deadlines: Vec<_> =
         asked.iter().map(|asked| asked.deadline.map(dormouse::jiff::Timestamp::as_microsecond)).collect();

@@ -82,7 +82,7 @@ async fn a_partner_of_every_kind_is_asked_until_it_answers_or_its_time_is_over()
     ];
     assert_eq!(told, expected);
     let requests = partner.requests();
-    let asked = engine.client().interactions(InteractionFilter::default()).await.expect("a read");
+    let asked = engine.client().interactions(InteractionFilter::default()).await.expect("a read").items;
     let of = |order: &str| requests.iter().filter(|request| request.id == order).collect::<Vec<_>>();
     assert_eq!(of("busy").len(), 2, "it was busy once");
     assert_eq!(of("moved").len(), 1, "and nobody went where it pointed");
@@ -147,7 +147,7 @@ async fn an_answer_that_is_too_long_is_not_read_to_its_end() {
     let id = engine.client().start::<FraudCheck>(Check::Ask { orders }).await.expect("a start");
     let told = engine.client().wait::<FraudCheck>(id, SOON).await.expect("an output");
     assert_eq!(told, ["TimedOut"], "it was accepted, and its answer was as good as none");
-    let all = engine.client().interactions(InteractionFilter::default()).await.expect("a read");
+    let all = engine.client().interactions(InteractionFilter::default()).await.expect("a read").items;
     assert_eq!((all[0].status, all[0].dispatched_at.is_some()), (InteractionStatus::TimedOut, true));
     let instance = engine.client().get(id).await.expect("a read").expect("it is there");
     assert_eq!(instance.status, Status::Done);

@@ -19,6 +19,7 @@ use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::feed::{Interest, Listener, News, ROWS_MAX};
+use crate::places::Place;
 use crate::problem::Problem;
 use crate::route::{Call, Reply};
 use crate::server::App;
@@ -49,6 +50,7 @@ pub(super) async fn watch(call: Call<Query>) -> Result<Stream, Problem> {
                 .map_err(|_| Problem::invalid("Last-Event-ID is not a number that this stream gave"))?,
         ),
     };
+    let place = call.app.streams.take(&call.caller)?;
     let Query { machine, instance, queue, .. } = call.query;
     let namespace = call.caller.namespace;
     let interest = Interest { namespace: Some(namespace.clone()), machine, instance, queue };
@@ -61,6 +63,7 @@ pub(super) async fn watch(call: Call<Query>) -> Result<Stream, Problem> {
     };
     let watcher = Watcher {
         app: call.app,
+        _place: place,
         namespace,
         interest,
         last: start,
@@ -76,6 +79,8 @@ pub(super) async fn watch(call: Call<Query>) -> Result<Stream, Problem> {
 
 struct Watcher {
     app: Arc<App>,
+    /// Held while it watches.
+    _place: Place,
     namespace: String,
     interest: Interest,
     /// The last change that was seen, told or not.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::Filter;
-use dormouse::{Client, Error, Instance, InstanceId, Json, Status};
+use dormouse::store::{Bounds, Events, Filter, Portion};
+use dormouse::{Client, Error, Instance, InstanceId, Json, SignalId, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +64,7 @@ pub(super) async fn list(call: Call<ListQuery>) -> Result<Answer<Page<InstanceSu
         awaiting: query.awaiting,
         created_from: query.created_from,
         created_before: query.created_before,
+        heads_only: true,
         after: after(query.cursor.as_deref())?,
         limit: limit(query.limit)?,
     };
@@ -134,39 +135,39 @@ pub(super) async fn history(call: Call<HistoryQuery>) -> Result<Answer<Page<Even
         (Some(cursor), None) => cursor::decode(List::History, cursor)?.cast_unsigned(),
         (None, after) => after.unwrap_or(0),
     };
-    let after = after.min(i64::MAX.cast_unsigned());
-    let instance = call.client.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
-    let mut events = call.client.store().history(instance.id, after, limit + 1).await?;
-    let next = next_of(&mut events, limit, |event| (List::History, event.seq.cast_signed()));
-    Answer::ok(Page { items: events.into_iter().map(Into::into).collect(), next })
+    let read = call.client.history_page(target, Events::After(after), Bounds::rows(limit)).await?;
+    answer(read, |event| (List::History, event.seq.cast_signed()))
 }
 
 pub(super) async fn inbox(call: Call<PageQuery>) -> Result<Answer<Page<InboxView>>, Problem> {
     let target = call.target()?;
     let limit = limit(call.query.limit)?;
     let after = call.query.cursor.as_deref().map(|cursor| cursor::decode(List::Inbox, cursor)).transpose()?;
-    let instance = call.client.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
-    let mut signals = call.client.inbox(instance.id).await?;
-    signals.retain(|signal| after.is_none_or(|after| signal.id.0 > after));
-    let next = next_of(&mut signals, limit, |signal| (List::Inbox, signal.id.0));
-    let unreadable = call.client.unreadable(&instance, &signals).await?;
-    let items = signals.into_iter().zip(unreadable).map(InboxView::of).collect();
-    Answer::ok(Page { items, next })
+    let instance = call.client.head(target.clone()).await?.ok_or(Error::NotFound(target))?;
+    let after = after.map(SignalId);
+    let Portion { items, more } = call.client.store().inbox(instance.id, after, Bounds::rows(limit)).await?;
+    let unreadable = call.client.unreadable(&instance, &items).await?;
+    answer(Portion { items: items.into_iter().zip(unreadable).collect(), more }, |(signal, _)| {
+        (List::Inbox, signal.id.0)
+    })
 }
 
-/// Cuts a list that was read one row too far, and says where the next page starts.
-fn next_of<T>(items: &mut Vec<T>, limit: usize, position: impl Fn(&T) -> (List, i64)) -> Option<String> {
-    let has_more = items.len() > limit;
-    items.truncate(limit);
-    let (list, last) = position(items.last()?);
-    has_more.then(|| cursor::encode(list, last))
+/// A page of what was read, and where the next one starts.
+fn answer<T, V: From<T>>(
+    Portion { items, more }: Portion<T>,
+    position: impl Fn(&T) -> (List, i64),
+) -> Result<Answer<Page<V>>, Problem> {
+    let last = items.last().filter(|_| more).map(position);
+    let next = last.map(|(list, last)| cursor::encode(list, last));
+    Answer::ok(Page { items: items.into_iter().map(Into::into).collect(), next })
 }
 
 pub(super) async fn children(call: Call<PageQuery>) -> Result<Answer<Page<InstanceSummary>>, Problem> {
     let target = call.target()?;
     let (after, limit) = (after(call.query.cursor.as_deref())?, limit(call.query.limit)?);
-    let parent = call.client.get(target.clone()).await?.ok_or(Error::NotFound(target))?.id;
-    page(call.client.list(Filter { parent: Some(parent), after, limit, ..Filter::default() }).await?)
+    let parent = call.client.head(target.clone()).await?.ok_or(Error::NotFound(target))?.id;
+    let filter = Filter { parent: Some(parent), after, limit, heads_only: true, ..Filter::default() };
+    page(call.client.list(filter).await?)
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -203,7 +204,7 @@ enum Until {
     Settled,
 }
 
-/// Waits as long as the request asks for, and as this server has room and time for.
+/// Waits as long as the request asks for, and as this server has time for, if there is a place to wait at.
 async fn wait(call: &Call<ResultQuery>, until: Until) -> Result<dormouse::Result<Instance>, Problem> {
     let target = call.target()?;
     let wait = call.query.wait.as_deref().map(span::parse).transpose().map_err(Problem::invalid)?;
@@ -211,8 +212,7 @@ async fn wait(call: &Call<ResultQuery>, until: Until) -> Result<dormouse::Result
     if wait > WAIT_MAX {
         return Err(Problem::invalid("`wait` is up to 60s; ask again for longer"));
     }
-    let place = call.app.waiting.try_acquire();
-    let wait = if place.is_ok() { wait } else { Duration::ZERO };
+    let _place = if wait.is_zero() { None } else { Some(call.app.waits.take(&call.caller)?) };
     let reached = |within| {
         let (client, target) = (call.client.clone(), target.clone());
         async move {
@@ -253,7 +253,7 @@ pub(super) async fn result(call: Call<ResultQuery>) -> Result<Answer<ResultView>
             Answer::ok(ResultView { id, status, output, error, explanation: None })
         }
         Err(Error::StillLive { id, explanation, .. }) => {
-            let instance = call.client.get(id).await?.ok_or(Error::NotFound(id.into()))?;
+            let instance = call.client.head(id).await?.ok_or(Error::NotFound(id.into()))?;
             let explanation = Some(explanation);
             Answer::accepted(ResultView {
                 id: id.0,

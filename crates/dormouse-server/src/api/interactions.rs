@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::{Assigned, Completed, Completion, InteractionFilter, Refusal, Which};
+use dormouse::store::{Assigned, Completed, Completion, InteractionFilter, Portion, Refusal, Which};
 use dormouse::{InstanceId, Interaction, InteractionId, InteractionStatus, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -152,12 +152,9 @@ pub(super) async fn list(call: Call<InteractionsQuery>) -> Result<Answer<Page<In
         group: query.group,
         opened_before: None,
         after: after.map(InteractionId),
-        // One more, to know whether there is another page.
-        limit: limit + 1,
+        limit,
     };
-    let mut items = call.client.interactions(filter).await?;
-    let more = items.len() > limit;
-    items.truncate(limit);
+    let Portion { items, more } = call.client.interactions(filter).await?;
     let next = items.last().filter(|_| more).map(|last| cursor::encode(List::Interactions, last.id.0));
     Answer::ok(Page { items: items.into_iter().map(Into::into).collect(), next })
 }

@@ -1,6 +1,6 @@
 //! The overview: what is where, what waits for what and since when, who works.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{AWAITING_MAX, Awaited, Count, Filter, QueueDepth, Stats, WorkerView as Worker};
@@ -69,7 +69,8 @@ pub(super) async fn waiting(call: Call<WaitingQuery>) -> Result<Answer<WaitingVi
         return Answer::ok(WaitingView::What { awaiting });
     };
     let (after, limit) = (after(cursor.as_deref())?, limit(asked)?);
-    let filter = Filter { awaiting: Some(signal), machine, after, limit, ..Filter::default() };
+    let filter =
+        Filter { awaiting: Some(signal), machine, after, limit, heads_only: true, ..Filter::default() };
     let found = page(call.client.list(filter).await?)?;
     Ok(found.map(WaitingView::Who))
 }
@@ -78,6 +79,8 @@ pub(super) async fn waiting(call: Call<WaitingQuery>) -> Result<Answer<WaitingVi
 #[schemars(rename = "Machines")]
 pub(super) struct MachinesView {
     machines: Vec<MachineView>,
+    /// Whether there are more places, and perhaps machines, than these: the first 5,000 places are here.
+    more: bool,
 }
 
 /// A machine: its instances, and who could run them.
@@ -139,7 +142,7 @@ pub(super) async fn machines(call: Call) -> Result<Answer<MachinesView>, Problem
     }
     let named =
         |(name, machine): (String, _)| MachineView { in_flight: overview.in_flight(&name), name, ..machine };
-    Answer::ok(MachinesView { machines: machines.into_iter().map(named).collect() })
+    Answer::ok(MachinesView { machines: machines.into_iter().map(named).collect(), more: overview.more })
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -198,7 +201,8 @@ struct MachineVersion {
 }
 
 pub(super) async fn workers(call: Call) -> Result<Answer<WorkersView>, Problem> {
-    let (stats, about) = (call.client.stats().await?, call.client.store().about().await?);
+    let store = call.client.store();
+    let (stats, about) = (store.stats(Some(call.caller.namespace)).await?, store.about().await?);
     let serves = |worker: &Worker| worker.namespaces.contains(call.client.namespace());
     let workers = stats.workers.into_iter().filter(serves).map(|worker| WorkerView {
         id: worker.id.0,
@@ -227,8 +231,10 @@ pub(super) struct StatsView {
     now: Timestamp,
     /// Instances by status.
     statuses: BTreeMap<&'static str, u64>,
-    /// Instances by machine, version, step and status.
+    /// Instances by machine, version, step and status: the first 5,000 places.
     places: Vec<MachinePlace>,
+    /// Whether there are more places than these. `statuses` counts those, too.
+    more: bool,
     queues: Vec<QueueView>,
     awaiting: Vec<AwaitedView>,
     /// Live workers that serve this namespace.
@@ -245,12 +251,10 @@ struct MachinePlace {
 pub(super) async fn stats(call: Call) -> Result<Answer<StatsView>, Problem> {
     let overview = Overview::of(&call.client).await?;
     let mut statuses: BTreeMap<_, u64> = Status::ALL.iter().map(|status| (status.as_str(), 0)).collect();
-    for Count { status, count, .. } in &overview.counts {
-        *statuses.entry(status.as_str()).or_default() += count;
-    }
+    statuses.extend(overview.stats.statuses.iter().map(|(status, count)| (status.as_str(), *count)));
     let queues = overview.queues();
     let workers = overview.live_workers().count();
-    let Overview { counts, awaiting, now, .. } = overview;
+    let Overview { counts, more, awaiting, now, .. } = overview;
     let place = |Count { machine, version, step, status, count, .. }| MachinePlace {
         machine,
         place: PlaceView { version, step, status, count },
@@ -259,6 +263,7 @@ pub(super) async fn stats(call: Call) -> Result<Answer<StatsView>, Problem> {
         now,
         statuses,
         places: counts.into_iter().map(place).collect(),
+        more,
         queues,
         awaiting: awaiting.into_iter().map(Into::into).collect(),
         workers,
@@ -270,7 +275,12 @@ pub(crate) struct Overview {
     namespace: String,
     pub(crate) now: Timestamp,
     pub(crate) stats: Stats,
+    /// In the order of machine, version, step and status.
     pub(crate) counts: Vec<Count>,
+    /// Whether there are more places than those.
+    pub(crate) more: bool,
+    /// How many live workers run each version of each machine.
+    pub(super) runs: HashMap<String, HashMap<u32, usize>>,
     depths: Vec<QueueDepth>,
     pub(crate) awaiting: Vec<Awaited>,
 }
@@ -278,21 +288,35 @@ pub(crate) struct Overview {
 impl Overview {
     pub(crate) async fn of(client: &Client) -> Result<Self, Problem> {
         let namespace = client.namespace().to_owned();
-        let (store, mut stats) = (client.store(), client.stats().await?);
+        let store = client.store();
+        let mut stats = store.stats(Some(namespace.clone())).await?;
         let (about, backlog) = (store.about().await?, store.backlog(Some(namespace.clone())).await?);
         let mut counts = std::mem::take(&mut stats.instances);
-        counts.retain(|count| count.namespace == namespace);
-        let place =
-            |count: &Count| (count.machine.clone(), count.version, count.step.clone(), count.status.as_str());
-        counts.sort_by_cached_key(place);
-        Ok(Self {
+        fn place(count: &Count) -> (&str, u32, &str, &str) {
+            (&count.machine, count.version, &count.step, count.status.as_str())
+        }
+        counts.sort_by(|one, other| place(one).cmp(&place(other)));
+        let mut overview = Self {
             namespace,
             now: about.now,
+            more: stats.more_places,
             stats,
             counts,
+            runs: HashMap::new(),
             depths: backlog.queues,
             awaiting: backlog.awaiting,
-        })
+        };
+        let mut runs = HashMap::<String, HashMap<u32, usize>>::new();
+        for (name, version) in overview.live_workers().flat_map(|worker| &worker.machines) {
+            *runs.entry(name.clone()).or_default().entry(*version).or_default() += 1;
+        }
+        overview.runs = runs;
+        Ok(overview)
+    }
+
+    /// How many instances are in statuses of this kind.
+    pub(crate) fn count(&self, is_it: impl Fn(Status) -> bool) -> u64 {
+        self.stats.statuses.iter().filter(|(status, _)| is_it(**status)).map(|(_, count)| count).sum()
     }
 
     pub(crate) fn live_workers(&self) -> impl Iterator<Item = &Worker> {

@@ -265,7 +265,7 @@ impl Versions {
             let declared = client.declarations().await?;
             let mut newest: HashMap<_, _> =
                 declared.iter().map(|declared| (declared.name.clone(), declared.version)).collect();
-            let workers = client.stats().await?.workers;
+            let workers = client.store().stats(Some(client.namespace().to_owned())).await?.workers;
             let mut run = HashMap::new();
             for (name, version) in workers.into_iter().flat_map(|worker| worker.machines) {
                 let known = run.entry(name).or_insert(version);

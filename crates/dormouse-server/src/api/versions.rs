@@ -1,6 +1,6 @@
 //! Versions in flight: what live instances are of, and whether anybody runs it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use dormouse::store::Count;
 use schemars::JsonSchema;
@@ -19,24 +19,37 @@ pub(crate) struct InFlight {
 }
 
 impl Overview {
+    /// Where the instances of a machine are.
+    pub(crate) fn places(&self, machine: &str) -> &[Count] {
+        let from = self.counts.partition_point(|count| count.machine.as_str() < machine);
+        let rest = &self.counts[from..];
+        &rest[..rest.partition_point(|count| count.machine == machine)]
+    }
+
     /// The versions of a machine that have live instances, oldest first.
     pub(crate) fn in_flight(&self, machine: &str) -> Vec<InFlight> {
-        let mut live = BTreeMap::<u32, u64>::new();
-        let is_live = |count: &&Count| count.machine == machine && !count.status.is_terminal();
-        for count in self.counts.iter().filter(is_live) {
-            *live.entry(count.version).or_default() += count.count;
-        }
-        let runs = |version| {
-            let is_it = |(name, runs): &(String, u32)| name == machine && *runs == version;
-            self.live_workers().filter(|worker| worker.machines.iter().any(is_it)).count()
-        };
-        live.into_iter().map(|(version, live)| InFlight { version, live, workers: runs(version) }).collect()
+        self.versions(machine, self.places(machine))
     }
 
     /// The versions of every machine that have live instances and that no live worker runs.
     pub(crate) fn unserved(&self) -> Vec<(&str, InFlight)> {
-        let machines: BTreeSet<&str> = self.counts.iter().map(|count| count.machine.as_str()).collect();
-        let versions = |name| self.in_flight(name).into_iter().map(move |version| (name, version));
-        machines.into_iter().flat_map(versions).filter(|(_, version)| version.workers == 0).collect()
+        let machines = self.counts.chunk_by(|one, other| one.machine == other.machine);
+        let named = machines.filter_map(|places| Some((places.first()?.machine.as_str(), places)));
+        let versions = named.flat_map(|(name, places)| {
+            self.versions(name, places).into_iter().map(move |version| (name, version))
+        });
+        versions.filter(|(_, version)| version.workers == 0).collect()
+    }
+
+    fn versions(&self, machine: &str, places: &[Count]) -> Vec<InFlight> {
+        let mut live = BTreeMap::<u32, u64>::new();
+        for place in places.iter().filter(|place| !place.status.is_terminal()) {
+            *live.entry(place.version).or_default() += place.count;
+        }
+        let runs = self.runs.get(machine);
+        let workers = |version: u32| runs.and_then(|runs| runs.get(&version)).copied().unwrap_or(0);
+        live.into_iter()
+            .map(|(version, live)| InFlight { version, live, workers: workers(version) })
+            .collect()
     }
 }

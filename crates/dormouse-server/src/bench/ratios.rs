@@ -132,7 +132,7 @@ async fn drain_beside(place: &Place, rows: u64, processes: usize) -> Result<f64,
     for worker in &mut workers {
         worker.tell("work")?;
     }
-    while bed.store.stats().await?.count(Status::Done) < rows {
+    while bed.store.stats(None).await?.count(Status::Done) < rows {
         tokio::time::sleep(Duration::from_millis(5)).await;
         assert!(started.elapsed() < PATIENCE, "the backlog is not drained");
     }

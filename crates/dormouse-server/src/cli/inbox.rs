@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::conn::Conn;
+use super::instances::all_pages;
 use super::output::{Output, age, inert, items, line, short, table, text};
 use super::{Failure, instance_path, json_argument};
 
@@ -72,7 +73,7 @@ async fn amend(
 }
 
 async fn show(conn: &Conn, output: Output, instance: &str) -> Result<(), Failure> {
-    let page = conn.get(&format!("{}/inbox?limit=500", instance_path(instance))).await?;
+    let page = all_pages(conn, &format!("{}/inbox", instance_path(instance)), &[]).await?;
     output.show(&page, |page| {
         let row = |signal: &Value| {
             let payload = short(&inert(&signal["payload"].to_string()), 60);

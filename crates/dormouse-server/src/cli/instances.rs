@@ -249,19 +249,7 @@ pub struct History {
 
 pub(super) async fn history(conn: &Conn, output: Output, args: History) -> Result<(), Failure> {
     let path = format!("{}/history", instance_path(&args.instance));
-    let mut page = conn
-        .get(&with_query(
-            &path,
-            &[("after", Some(args.after.to_string())), ("limit", Some("500".to_owned()))],
-        ))
-        .await?;
-    while let Some(next) = page.get("next").and_then(Value::as_str).map(str::to_owned) {
-        let mut more = conn
-            .get(&with_query(&path, &[("cursor", Some(next)), ("limit", Some("500".to_owned()))]))
-            .await?;
-        page["items"].as_array_mut().expect("items").append(more["items"].as_array_mut().expect("items"));
-        page["next"] = more["next"].take();
-    }
+    let page = all_pages(conn, &path, &[("after", Some(args.after.to_string()))]).await?;
     output.show(&page, |page| {
         let rows: Vec<_> = items(page, "items")
             .map(|event| {
@@ -293,13 +281,30 @@ pub(super) async fn history(conn: &Conn, output: Output, args: History) -> Resul
     Ok(())
 }
 
+/// All pages of a list as one; a page may be short because what is in it is long.
+pub(super) async fn all_pages(
+    conn: &Conn,
+    path: &str,
+    first: &[(&str, Option<String>)],
+) -> Result<Value, Failure> {
+    let limit = ("limit", Some("500".to_owned()));
+    let first: Vec<_> = first.iter().cloned().chain([limit.clone()]).collect();
+    let mut page = conn.get(&with_query(path, &first)).await?;
+    while let Some(next) = page.get("next").and_then(Value::as_str).map(str::to_owned) {
+        let mut more = conn.get(&with_query(path, &[("cursor", Some(next)), limit.clone()])).await?;
+        page["items"].as_array_mut().expect("items").append(more["items"].as_array_mut().expect("items"));
+        page["next"] = more["next"].take();
+    }
+    Ok(page)
+}
+
 /// How long a run took.
 fn took(us: u64) -> String {
     format!("{:.1?}", std::time::Duration::from_micros(us))
 }
 
 pub(super) async fn children(conn: &Conn, output: Output, args: &One) -> Result<(), Failure> {
-    let page = conn.get(&format!("{}/children?limit=500", instance_path(&args.instance))).await?;
+    let page = all_pages(conn, &format!("{}/children", instance_path(&args.instance)), &[]).await?;
     output.show(&page, print_page);
     Ok(())
 }

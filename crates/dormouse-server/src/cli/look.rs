@@ -102,6 +102,9 @@ pub(super) async fn machines(conn: &Conn, output: Output) -> Result<(), Failure>
         let headers = ["MACHINE", "RUNS", "WORKERS", "VERSION", "STEP", "STATUS", "INSTANCES"];
         table(&headers, &rows, "no machine is known, and there are no instances");
         let unserved: Vec<_> = items(value, "machines").flat_map(unserved_versions).collect();
+        if value["more"] == true {
+            line("\nthere are more machines or places than these");
+        }
         if !unserved.is_empty() {
             line(&format!("\n{}", unserved.join("\n")));
         }

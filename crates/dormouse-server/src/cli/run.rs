@@ -9,7 +9,7 @@ use dormouse::{Engine, EngineBuilder, Error, Tokens};
 
 use super::{Failure, Globals, Machines};
 use crate::listen::{Auth, access_at, listen};
-use crate::{Exporter, Server, Stop};
+use crate::{AtOnce, Exporter, Server, Stop};
 
 /// Names the keys that resume tokens are made and checked with.
 const RESUME_KEYS: &str = "DORMOUSE_RESUME_KEYS";
@@ -32,6 +32,12 @@ pub struct Serve {
     /// Answer to this host name as well, where no API key is asked for
     #[arg(long = "allow-host", value_name = "NAME")]
     allow_hosts: Vec<String>,
+    /// Requests that may wait for an instance at a time; one namespace may have half of them, one API key a quarter
+    #[arg(long, value_name = "NUMBER", default_value_t = 1024, env = "DORMOUSE_WAITS_MAX")]
+    waits_max: usize,
+    /// Event streams, and pages of the dashboard, that may be open at a time; shared in the same way
+    #[arg(long, value_name = "NUMBER", default_value_t = 8192, env = "DORMOUSE_STREAMS_MAX")]
+    streams_max: usize,
     /// Run no machines here
     #[arg(long)]
     no_worker: bool,
@@ -47,7 +53,9 @@ pub(super) async fn serve(globals: &Globals, args: Serve, machines: Machines) ->
     let access = access_at(&client, args.bind, args.auth, &args.allow_hosts).await?;
     let runs = !args.no_worker && client.registry().machines().next().is_some();
     let engine = if runs { Some(builder.start().await?) } else { None };
-    let mut server = Server::new(client, access);
+    let mut server = Server::new(client, access)
+        .waits_at_once(AtOnce::of(args.waits_max))
+        .streams_at_once(AtOnce::of(args.streams_max));
     if let Some(exporter) = exporter {
         server = server.exporter(exporter);
     }

@@ -103,7 +103,7 @@ async fn ask(client: &Client, count: usize) -> Result<()> {
         limit: OPEN_MAX,
         ..InteractionFilter::default()
     };
-    let open = client.interactions(open).await?.len();
+    let open = client.interactions(open).await?.items.len();
     for _ in open..OPEN_MAX.min(open + count) {
         let order = fastrand::u64(1_001..2_000);
         let reason = REASONS[fastrand::usize(..REASONS.len())].to_owned();

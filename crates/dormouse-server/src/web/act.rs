@@ -1,5 +1,6 @@
 //! What can be done to one instance: its forms, each of which becomes a request to the API.
 
+use dormouse::store::{Bounds, Events};
 use dormouse::{Declaration, Instance, Json, Status, TAGS_MAX};
 use maud::{Markup, html};
 use serde::Serialize;
@@ -216,7 +217,8 @@ pub(super) async fn fork_form(visit: Visit) -> Answered {
     let seq = visit.query.get("seq").and_then(|seq| seq.parse::<u64>().ok()).unwrap_or(instance.seq);
     let missing = || dormouse::Error::NoEvent { id: instance.id, seq };
     let after = seq.checked_sub(1).ok_or_else(missing)?;
-    let event = visit.client.store().history(instance.id, after, 1).await?.pop();
+    let events = visit.client.store().history(instance.id, Events::After(after), Bounds::rows(1)).await?;
+    let event = events.items.into_iter().next();
     let event = event.filter(|event| event.seq == seq).ok_or_else(missing)?;
     let declared = visit.client.declaration(&instance.machine, event.version).await?;
     let steps = declared.map(|declared| declared.steps.clone()).unwrap_or_default();
@@ -236,7 +238,7 @@ pub(super) async fn fork_form(visit: Visit) -> Answered {
             input #fork-step name="step" value=(event.step) list="steps" required spellcheck="false";
             datalist #steps { @for step in &steps { option value=(step) {} } }
             label for="fork-state" { "State, as JSON" }
-            textarea #fork-state name="state" rows="16" spellcheck="false" { (document::pretty(event.state.as_str())) }
+            textarea #fork-state name="state" rows="16" spellcheck="false" { (document::to_edit(event.state.as_str())) }
             label for="fork-key" { "Key " span.muted { "(none unless you write one)" } }
             input #fork-key name="key" spellcheck="false";
             label for="fork-queue" { "Queue" }

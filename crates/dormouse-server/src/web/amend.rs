@@ -15,7 +15,7 @@ use crate::problem::Problem;
 pub(super) type Kept = (InboxSignal, Option<String>);
 
 /// The inbox, of which these are shown.
-pub(super) fn card(s: &Shell, instance: &Instance, kept: &[Kept], now: Timestamp) -> Markup {
+pub(super) fn card(s: &Shell, instance: &Instance, kept: &[Kept], more: bool, now: Timestamp) -> Markup {
     html! {
         section.card {
             h2 { "Inbox" }
@@ -36,6 +36,7 @@ pub(super) fn card(s: &Shell, instance: &Instance, kept: &[Kept], now: Timestamp
                     @if s.may_operate() { (repair(s, instance, signal)) }
                 }
             }
+            @if more { p.muted { "There are more. The API has them all." } }
         }
     }
 }
@@ -51,7 +52,7 @@ fn repair(s: &Shell, instance: &Instance, signal: &InboxSignal) -> Markup {
                 (s.token())
                 input type="hidden" name="expected_seq" value=(instance.seq);
                 label for=(payload) { "Payload, as JSON" }
-                textarea id=(payload) name="payload" rows="6" spellcheck="false" { (json::pretty(signal.payload.as_str())) }
+                textarea id=(payload) name="payload" rows="6" spellcheck="false" { (json::to_edit(signal.payload.as_str())) }
                 button.primary type="submit" { "Save the payload" }
             }
             form.panel method="post" action=(s.at(&format!("{here}/drop"))) {

@@ -194,7 +194,7 @@ async fn meant(visit: &Visit, verb: Verb) -> Result<(Vec<Instance>, bool), Probl
     let mut found = Vec::new();
     let mut has_more = false;
     if visit.query.get("which") == Some("all") {
-        let mut filter = Filter { limit: LOOK_ROWS, ..filter(&visit.query)? };
+        let mut filter = Filter { limit: LOOK_ROWS, heads_only: true, ..filter(&visit.query)? };
         // What it cannot be done to is looked past, but not for ever.
         for _ in 0..LOOKS {
             let page = visit.client.list(filter.clone()).await?;
@@ -208,7 +208,7 @@ async fn meant(visit: &Visit, verb: Verb) -> Result<(Vec<Instance>, bool), Probl
         has_more |= found.len() > MAX;
     } else {
         for id in visit.query.all("id").filter_map(|id| id.parse().ok()).take(MAX) {
-            found.extend(visit.client.get(InstanceId(id)).await?.filter(|instance| verb.fits(instance)));
+            found.extend(visit.client.head(InstanceId(id)).await?.filter(|instance| verb.fits(instance)));
         }
     }
     found.truncate(MAX);

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::json::READ_BYTES_MAX;
+
 /// Changes that are told; a state that changes more than this is better read whole.
 pub(super) const TOLD_MAX: usize = 12;
 
@@ -13,14 +15,28 @@ pub(super) struct Change {
     pub(super) after: Option<String>,
 }
 
-/// The changes from one state to the next, up to one more than are told.
-pub(super) fn changes(before: &str, after: &str) -> Vec<Change> {
-    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
-    let mut found = Vec::new();
-    if before != after {
-        compare(String::new(), Some(&read(before)), Some(&read(after)), &mut found);
+/// What there is to tell of two states, one after the other.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Changes {
+    /// Up to one more than are told.
+    Told(Vec<Change>),
+    /// They differ, and are too long or too deep to be compared for a page.
+    Unread,
+}
+
+/// The changes from one state to the next. Long states are not read for it: a page has many.
+pub(super) fn changes(before: &str, after: &str) -> Changes {
+    if before == after {
+        return Changes::Told(Vec::new());
     }
-    found
+    if before.len().max(after.len()) > READ_BYTES_MAX {
+        return Changes::Unread;
+    }
+    let read = |text: &str| serde_json::from_str::<Value>(text);
+    let (Ok(before), Ok(after)) = (read(before), read(after)) else { return Changes::Unread };
+    let mut found = Vec::new();
+    compare(String::new(), Some(&before), Some(&after), &mut found);
+    Changes::Told(found)
 }
 
 fn compare(path: String, before: Option<&Value>, after: Option<&Value>, found: &mut Vec<Change>) {
@@ -57,7 +73,10 @@ mod tests {
             let line = |change: Change| {
                 format!("{}: {:?} -> {:?}", change.path, change.before.as_deref(), change.after.as_deref())
             };
-            changes(before, after).into_iter().map(line).collect()
+            match changes(before, after) {
+                Changes::Told(changes) => changes.into_iter().map(line).collect(),
+                Changes::Unread => vec!["unread".to_owned()],
+            }
         };
         assert_eq!(
             told(r#"{"a":{"b":1,"c":2},"d":[1,2]}"#, r#"{"a":{"b":3,"c":2},"d":[1],"e":"x"}"#),
@@ -70,6 +89,11 @@ mod tests {
         assert_eq!(told("1", "{}"), [": Some(\"1\") -> Some(\"{}\")"]);
         assert!(told(r#"{"a":1}"#, r#"{"a":1}"#).is_empty());
         let many: Vec<u32> = (0..1000).collect();
-        assert_eq!(changes("[]", &format!("{many:?}")).len(), TOLD_MAX + 1);
+        assert_eq!(told("[]", &format!("{many:?}")).len(), TOLD_MAX + 1);
+        let long = format!("\"{}\"", "x".repeat(READ_BYTES_MAX));
+        assert_eq!(told(&long, "1"), ["unread"]);
+        let deep = format!("{}{}", "[".repeat(1000), "]".repeat(1000));
+        assert_eq!(told("1", &deep), ["unread"]);
+        assert!(told(&long, &long).is_empty());
     }
 }

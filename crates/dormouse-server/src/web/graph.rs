@@ -8,7 +8,7 @@ use maud::{Markup, PreEscaped, html};
 use super::timeline::Timeline;
 
 /// How many live instances are at which step.
-pub(super) fn of_machine(declared: Option<&Declaration>, counts: &[&Count]) -> Option<Markup> {
+pub(super) fn of_machine(declared: Option<&Declaration>, counts: &[Count]) -> Option<Markup> {
     let mut marks = Marks::default();
     for count in counts.iter().filter(|count| !count.status.is_terminal()) {
         *marks.counts.entry(count.step.clone()).or_default() += count.count;

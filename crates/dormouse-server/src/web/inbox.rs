@@ -27,11 +27,10 @@ pub(super) async fn show(visit: Visit) -> Answered {
         assignee: visit.query.text("assignee"),
         group: visit.query.text("group"),
         after: after.map(InteractionId),
-        ..overview::open_questions(ROWS + 1)
+        ..overview::open_questions(ROWS)
     };
-    let mut asked = visit.client.interactions(filter).await?;
-    let has_more = asked.len() > ROWS;
-    asked.truncate(ROWS);
+    let asked = visit.client.interactions(filter).await?;
+    let (asked, has_more) = (asked.items, asked.more);
     let now = visit.client.store().about().await?.now;
     let s = &visit.shell;
     let next = asked.last().filter(|_| has_more).map(|last| cursor::encode(List::Interactions, last.id.0));
@@ -49,7 +48,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
                     ", sleeps, and wakes with the answer given here."
                 }))
             } @else {
-                @let count = if has_more { format!("{ROWS}+") } else { asked.len().to_string() };
+                @let count = if has_more { format!("{}+", asked.len()) } else { asked.len().to_string() };
                 p.muted data-announce=(count) { (count) (if asked.len() == 1 { " question waits." } else { " questions wait." }) }
                 (parts::table("Questions", &parts::columns(&["Question", "Asked by", "Asked of", "Since", "Until", "Claimed by"]), &html! {
                     @for one in &asked { (row(s, one, now)) }

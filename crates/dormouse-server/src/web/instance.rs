@@ -1,7 +1,7 @@
 //! One instance: where it is and why, what happened to it, what it holds, and what can be done.
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::{Filter, InteractionFilter, Progress};
+use dormouse::store::{Bounds, Filter, InteractionFilter, Portion, Progress};
 use dormouse::{Instance, InstanceId, Interaction, Status, UnitView};
 use maud::{Markup, html};
 
@@ -14,6 +14,8 @@ use crate::problem::Problem;
 
 /// Signals, interactions that are shown; the API has all.
 const ROWS: usize = 20;
+/// Payloads that are read to be shown.
+const INBOX_BYTES_MAX: usize = 256 * 1024;
 /// How deep children are shown in each other, and how many in all.
 const TREE_DEPTH: usize = 3;
 const TREE_ROWS: usize = 60;
@@ -23,14 +25,16 @@ pub(super) async fn show(visit: Visit) -> Answered {
     let (id, now) = (instance.id, visit.client.store().about().await?.now);
     let why = visit.client.explain(id).await?;
     let timeline = timeline::read(&visit, &instance).await?;
-    let mut inbox = if instance.inbox > 0 { visit.client.inbox(id).await? } else { Vec::new() };
-    inbox.truncate(ROWS);
-    let unreadable = visit.client.unreadable(&instance, &inbox).await?;
-    let inbox: Vec<amend::Kept> = inbox.into_iter().zip(unreadable).collect();
+    let inbox = match instance.inbox {
+        0 => Portion::default(),
+        _ => visit.client.inbox_page(id, None, Bounds { rows_max: ROWS, bytes_max: INBOX_BYTES_MAX }).await?,
+    };
+    let unreadable = visit.client.unreadable(&instance, &inbox.items).await?;
+    let kept: Vec<amend::Kept> = inbox.items.into_iter().zip(unreadable).collect();
     let tree = children(&visit, id).await?;
     let unit = visit.client.unit(id).await?;
     let asked = InteractionFilter { instance: Some(id), limit: ROWS, ..InteractionFilter::default() };
-    let asked = if unit.is_some() { visit.client.interactions(asked).await? } else { Vec::new() };
+    let asked = if unit.is_some() { visit.client.interactions(asked).await?.items } else { Vec::new() };
     let progress = match instance.status {
         Status::Executing => visit.client.progress(id).await?,
         _ => None,
@@ -52,7 +56,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
                 div {
                     div #state data-live { (documents(&instance, progress.as_ref(), now)) }
                     div #inbox data-live {
-                        (amend::card(s, &instance, &inbox, now))
+                        (amend::card(s, &instance, &kept, inbox.more, now))
                     }
                     div #family data-live { (family(s, &instance, &tree)) }
                     div #unit data-live { @if let Some(unit) = &unit { (unit_card(s, unit, &asked, now)) } }
@@ -117,7 +121,7 @@ async fn children(visit: &Visit, root: InstanceId) -> Result<Vec<Leaf>, Problem>
         if depth >= TREE_DEPTH || limit == 0 {
             continue;
         }
-        let of = Filter { parent: Some(parent), limit, ..Filter::default() };
+        let of = Filter { parent: Some(parent), limit, heads_only: true, ..Filter::default() };
         let found = visit.client.list(of).await?.instances;
         let place = tree.iter().position(|(_, leaf): &Leaf| leaf.id == parent).map_or(0, |at| at + 1);
         // Only who waits for children, or did, can have some; the others are not asked.

@@ -17,6 +17,8 @@ use crate::cursor::{self, List};
 use crate::problem::Problem;
 
 const ROWS: usize = 50;
+/// Machines that the filter offers; others can be typed.
+const OFFERED: usize = 200;
 /// What of an address says which instances are meant.
 pub(super) const FILTERS: [&str; 8] =
     ["machine", "status", "queue", "key", "awaiting", "parent", "roots", "tag"];
@@ -25,14 +27,15 @@ pub(super) async fn show(visit: Visit) -> Answered {
     let overview = Overview::of(&visit.client).await?;
     let after =
         visit.query.get("cursor").map(|cursor| cursor::decode(List::Instances, cursor)).transpose()?;
-    let filter = Filter { after: after.map(InstanceId), limit: ROWS, ..filter(&visit.query)? };
+    let filter =
+        Filter { after: after.map(InstanceId), limit: ROWS, heads_only: true, ..filter(&visit.query)? };
     let machine = filter.machine.clone();
     // Where the kept counts know of none, the table is not searched for them.
     let is_there = |count: &Count| {
         machine.as_ref().is_none_or(|machine| *machine == count.machine)
             && filter.status.is_none_or(|status| status == count.status)
     };
-    let page = match overview.counts.iter().any(is_there) {
+    let page = match overview.more || overview.counts.iter().any(is_there) {
         true => visit.client.list(filter).await?,
         false => Page::default(),
     };
@@ -111,6 +114,9 @@ fn tabs(s: &Shell, query: &Fields, overview: &Overview, machine: Option<&str>) -
     let counts =
         overview.counts.iter().filter(|count| machine.is_none_or(|machine| count.machine == machine));
     let count = |status: Option<Status>| -> u64 {
+        if machine.is_none() {
+            return overview.count(|is| status.is_none_or(|status| status == is));
+        }
         let of = counts.clone().filter(|count| status.is_none_or(|status| count.status == status));
         of.map(|count| count.count).sum()
     };
@@ -134,6 +140,7 @@ fn tabs(s: &Shell, query: &Fields, overview: &Overview, machine: Option<&str>) -
 fn filters(s: &Shell, query: &Fields, overview: &Overview) -> Markup {
     let mut machines: Vec<&str> = overview.counts.iter().map(|count| count.machine.as_str()).collect();
     machines.dedup();
+    machines.truncate(OFFERED);
     html! {
         form.filters method="get" action=(s.at("/instances")) role="search" aria-label="Filter instances" {
             @if let Some(status) = query.get("status") { input type="hidden" name="status" value=(status); }

@@ -15,6 +15,9 @@ use super::{chart, graph, versions};
 use crate::api::Overview;
 use crate::problem::{Cause, Problem};
 
+/// Machines, or steps of one, that are shown; the API has more.
+const ROWS: usize = 200;
+
 pub(super) async fn show(visit: Visit) -> Answered {
     let overview = Overview::of(&visit.client).await?;
     let machines = machines(&visit, &overview);
@@ -28,8 +31,9 @@ pub(super) async fn show(visit: Visit) -> Answered {
                 }))
             } @else {
                 (versions::warning(s, &overview.unserved()))
+                (cut(overview.more || machines.len() > ROWS))
                 (parts::table("Machines", &parts::columns(&["Machine", "Versions that run", "#Workers", "In flight", "#Live", "#Done", "#Failed"]), &html! {
-                    @for (name, machine) in &machines {
+                    @for (name, machine) in machines.iter().take(ROWS) {
                         tr data-machine=(name) {
                             th scope="row" { (parts::machine_link(s, name)) }
                             td { (runs(machine)) }
@@ -46,13 +50,20 @@ pub(super) async fn show(visit: Visit) -> Answered {
     })
 }
 
+/// Says that not all is shown.
+fn cut(is_cut: bool) -> Markup {
+    html! {
+        @if is_cut { p.muted #cut { "There are more than are shown here. Filter the instances by machine to see the others." } }
+    }
+}
+
 /// A machine as it is known here.
 #[derive(Default)]
 struct Machine<'a> {
     /// What live workers run.
     versions: BTreeSet<u32>,
     workers: usize,
-    counts: Vec<&'a Count>,
+    counts: &'a [Count],
 }
 
 impl Machine<'_> {
@@ -76,8 +87,8 @@ fn machines<'a>(visit: &'a Visit, overview: &'a Overview) -> BTreeMap<&'a str, M
             machines.entry(name).or_default().versions.insert(*version);
         }
     }
-    for count in &overview.counts {
-        machines.entry(&count.machine).or_default().counts.push(count);
+    for counts in overview.counts.chunk_by(|one, other| one.machine == other.machine) {
+        machines.entry(&counts[0].machine).or_default().counts = counts;
     }
     machines
 }
@@ -95,10 +106,16 @@ pub(super) async fn one(visit: Visit) -> Answered {
     let machines = machines(&visit, &overview);
     let name = visit.path("machine");
     let unknown = || {
-        Problem::new(Cause::NotFound, format!("no worker runs a machine {name:?}, and it has no instances"))
+        let more = if overview.more { " among the first 5,000 places" } else { "" };
+        Problem::new(
+            Cause::NotFound,
+            format!("no worker runs a machine {name:?}, and it has no instances{more}"),
+        )
     };
     let machine = machines.get(name).ok_or_else(unknown)?;
-    let unserved: Vec<_> = overview.unserved().into_iter().filter(|(of, _)| *of == name).collect();
+    let in_flight = overview.in_flight(name);
+    let unserved: Vec<_> =
+        in_flight.iter().filter(|version| version.workers == 0).map(|version| (name, *version)).collect();
     let declared = visit.client.declarations().await?;
     let declared = declared.iter().find(|declared| declared.name == name).map(|declared| &**declared);
     let s = &visit.shell;
@@ -110,7 +127,7 @@ pub(super) async fn one(visit: Visit) -> Answered {
             dl.facts {
                 div { dt { "Versions that run" } dd { (runs(machine)) } }
                 div { dt { "Workers" } dd { (machine.workers) } }
-                div { dt { "In flight" } dd { (versions::in_flight(&overview.in_flight(name))) } }
+                div { dt { "In flight" } dd { (versions::in_flight(&in_flight)) } }
                 div { dt { "Live instances" } dd { (number(machine.count(|status| !status.is_terminal()))) } }
                 @if let Some(Declaration { queue, accepts, .. }) = declared {
                     div { dt { "Queue" } dd { (queue) } }
@@ -122,7 +139,7 @@ pub(super) async fn one(visit: Visit) -> Answered {
                     }
                 }
             }
-            @if let Some(drawing) = graph::of_machine(declared, &machine.counts) { (drawing) }
+            @if let Some(drawing) = graph::of_machine(declared, machine.counts) { (drawing) }
             (places(s, name, machine, declared))
         }
         p { a href=(s.at(&format!("/instances{}", Fields::default().with(&[("machine", Some(name))]).query()))) { "Its instances" } }
@@ -131,18 +148,21 @@ pub(super) async fn one(visit: Visit) -> Answered {
 
 /// How instances are spread over the steps, in the order of the code where it is known.
 fn places(s: &Shell, name: &str, machine: &Machine<'_>, declared: Option<&Declaration>) -> Markup {
-    let mut steps = declared.map(|declared| declared.steps.clone()).unwrap_or_default();
-    for count in &machine.counts {
-        if !steps.contains(&count.step) {
-            steps.push(count.step.clone());
-        }
+    let mut found = BTreeMap::<&str, BTreeMap<Status, u64>>::new();
+    for Count { step, status, count, .. } in machine.counts {
+        *found.entry(step).or_default().entry(*status).or_default() += count;
     }
+    let mut steps: Vec<&str> =
+        declared.into_iter().flat_map(|declared| &declared.steps).map(|step| &**step).collect();
+    let known: BTreeSet<&str> = steps.iter().copied().collect();
+    steps.extend(found.keys().filter(|step| !known.contains(*step)));
+    let is_cut = steps.len() > ROWS;
+    steps.truncate(ROWS);
     let used: Vec<Status> =
         Status::ALL.into_iter().filter(|status| machine.count(|is| is == *status) > 0).collect();
     let at = |step: &str, status: Option<Status>| -> u64 {
-        let is_it =
-            |count: &&&Count| count.step == step && status.is_none_or(|status| count.status == status);
-        machine.counts.iter().filter(is_it).map(|count| count.count).sum()
+        let counts = found.get(step).into_iter().flatten();
+        counts.filter(|(is, _)| status.is_none_or(|status| status == **is)).map(|(_, count)| count).sum()
     };
     let most = steps.iter().map(|step| at(step, None)).max().unwrap_or(0);
     let to = |status: Status| {
@@ -156,6 +176,7 @@ fn places(s: &Shell, name: &str, machine: &Machine<'_>, declared: Option<&Declar
                     "Its steps are known as soon as a worker of this version of dormouse runs it."
                 }))
             } @else {
+                (cut(is_cut))
                 (parts::table("Instances by step and status", &html! {
                     th scope="col" { "Step" } th scope="col" { span.unseen { "Share" } }
                     @for status in &used { th.num scope="col" { a href=(s.at(&format!("/instances{}", to(*status)))) { (parts::status(*status)) } } }

@@ -22,9 +22,10 @@ const ROWS: usize = 6;
 pub(super) async fn show(visit: Visit) -> Answered {
     let overview = Overview::of(&visit.client).await?;
     let now = overview.now;
-    let failed = Filter { status: Some(Status::Failed), limit: ROWS, ..Filter::default() };
+    let failed = Filter { status: Some(Status::Failed), limit: ROWS, heads_only: true, ..Filter::default() };
     let failed = visit.client.list(failed).await?.instances;
-    let asked = visit.client.interactions(open_questions(ROWS + 1)).await?.len();
+    let asked = visit.client.interactions(open_questions(ROWS + 1)).await?;
+    let asked = asked.items.len() + usize::from(asked.more);
     let bars = Pulse::bars(&visit.app, visit.client.namespace(), now).await;
     let s = &visit.shell;
     visit.page(
@@ -60,9 +61,7 @@ pub(super) fn open_questions(limit: usize) -> InteractionFilter {
 }
 
 fn figures(s: &Shell, overview: &Overview, asked: usize) -> Markup {
-    let of = |is_it: fn(Status) -> bool| -> u64 {
-        overview.counts.iter().filter(|count| is_it(count.status)).map(|count| count.count).sum()
-    };
+    let of = |is_it: fn(Status) -> bool| overview.count(is_it);
     let live = of(|status| !status.is_terminal());
     let parked = of(|status| matches!(status, Status::AwaitingSignal | Status::AwaitingCompletion));
     let failed = of(|status| status == Status::Failed);
@@ -172,9 +171,7 @@ fn failures(s: &Shell, failed: &[Instance], now: Timestamp) -> Markup {
 }
 
 fn places(s: &Shell, overview: &Overview) -> Markup {
-    let count = |status: Status| -> u64 {
-        overview.counts.iter().filter(|count| count.status == status).map(|count| count.count).sum()
-    };
+    let count = |status: Status| overview.count(|is| is == status);
     let counts: Vec<(Status, u64)> = Status::ALL.into_iter().map(|status| (status, count(status))).collect();
     let most = counts.iter().map(|(_, count)| *count).max().unwrap_or(0);
     html! {

@@ -1,10 +1,11 @@
 //! An instance's history: what happened, how long it took, and what it changed.
 
 use dormouse::jiff::Timestamp;
+use dormouse::store::{Bounds, Events};
 use dormouse::{Event, Instance, Run};
 use maud::{Markup, html};
 
-use super::diff::{self, Change, TOLD_MAX};
+use super::diff::{self, Change, Changes, TOLD_MAX};
 use super::layout::Shell;
 use super::parts::{self, absolute, span, time};
 use super::visit::Visit;
@@ -12,6 +13,9 @@ use super::{chart, json};
 use crate::problem::Problem;
 
 const EVENTS: usize = 50;
+/// The states and data of the events that are shown: a page of them ends where they are this long, and says how to go on. So
+/// much is read, compared and written so fast that it needs no thread of its own.
+const EVENTS_BYTES_MAX: usize = 256 * 1024;
 const VALUE_CHARS_MAX: usize = 120;
 
 /// A stretch of a history, oldest first.
@@ -38,10 +42,10 @@ pub(super) async fn read(visit: &Visit, instance: &Instance) -> Result<Timeline,
     let before = asked.map_err(|_| Problem::invalid("`before` is the number of an event"))?;
     let end = before.unwrap_or(u64::MAX).min(instance.seq + 1);
     // One more than is shown, so that the first can be compared with the one before it.
-    let from = end.saturating_sub(EVENTS as u64 + 2);
-    let mut events = visit.client.store().history(instance.id, from, EVENTS + 1).await?;
-    events.retain(|event| event.seq < end);
-    let before = (events.len() > EVENTS).then(|| events.remove(0));
+    let bounds = Bounds { rows_max: EVENTS + 1, bytes_max: EVENTS_BYTES_MAX };
+    let read = visit.client.store().history(instance.id, Events::Before(end), bounds).await?;
+    let mut events: Vec<Event> = read.items.into_iter().rev().collect();
+    let before = (read.more && events.len() > 1 || events.len() > EVENTS).then(|| events.remove(0));
     Ok(Timeline { events, before, is_past: end <= instance.seq })
 }
 
@@ -108,7 +112,12 @@ fn ran(event: &Event) -> Markup {
 
 fn changed(before: Option<&Event>, event: &Event) -> Markup {
     let Some(before) = before else { return html! {} };
-    let changes = diff::changes(before.state.as_str(), event.state.as_str());
+    let changes = match diff::changes(before.state.as_str(), event.state.as_str()) {
+        Changes::Told(changes) => changes,
+        Changes::Unread => {
+            return html! { p.muted { "It changed the state, which is too long to compare here." } };
+        }
+    };
     let value = |value: &Option<String>| value.as_deref().map(|value| json::short(value, VALUE_CHARS_MAX));
     html! {
         @if !changes.is_empty() {

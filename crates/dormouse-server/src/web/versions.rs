@@ -8,16 +8,19 @@ use crate::api::InFlight;
 
 /// Versions that a warning names.
 const SHOWN: usize = 5;
+/// Versions of one machine that are shown.
+const VERSIONS: usize = 20;
 
 pub(super) fn in_flight(versions: &[InFlight]) -> Markup {
     html! {
         @if versions.is_empty() { span.muted { "none" } }
-        @for InFlight { version, live, workers } in versions {
+        @for InFlight { version, live, workers } in versions.iter().take(VERSIONS) {
             div data-version=(version) {
                 "v" (version) ": " (instances(*live))
                 @if *workers == 0 { ", " span.bad { "no worker runs it" } }
             }
         }
+        @if versions.len() > VERSIONS { div.muted { "and " (versions.len() - VERSIONS) " more" } }
     }
 }
 

@@ -47,6 +47,7 @@ async fn who(visit: Visit, signal: String) -> Answered {
         machine: visit.query.text("machine"),
         after: after.map(InstanceId),
         limit: ROWS,
+        heads_only: true,
         ..Filter::default()
     };
     let page = visit.client.list(filter).await?;

@@ -12,7 +12,7 @@ use dormouse::graph::Graph;
 use dormouse::prelude::*;
 use dormouse::store::{Namespaces, Scope};
 use dormouse::{Accepts, Client, Engine, InteractionId, Takes, Tokens};
-use dormouse_server::{Access, Exporter, Server};
+use dormouse_server::{Access, AtOnce, Exporter, Server};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -70,6 +70,11 @@ impl Database {
         let exporter = EXPORTER.get_or_init(Exporter::install).clone().expect("the only recorder");
         let served = Namespaces::Only(vec![namespace.to_owned()]);
         self.serve_for(served, Access::keys(), |server| server.exporter(exporter)).await
+    }
+
+    /// A server over it that asks for API keys, with so many long polls and event streams at once.
+    pub async fn with_places(self, at_once: AtOnce) -> Site {
+        self.serve_as(Access::keys(), |server| server.waits_at_once(at_once).streams_at_once(at_once)).await
     }
 
     async fn serve(self, access: Access) -> Site {

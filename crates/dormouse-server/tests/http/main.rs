@@ -34,6 +34,7 @@ mod acts;
 mod admin;
 mod ahead;
 mod bodies;
+mod bounds;
 mod browser;
 mod closing;
 mod elsewhere;

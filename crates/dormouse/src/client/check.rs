@@ -77,7 +77,7 @@ impl Client {
         if known.contains(queue) {
             return Ok(());
         }
-        let stats = self.stats().await?;
+        let stats = self.store.stats(Some(self.namespace.to_string())).await?;
         known.extend(stats.workers.into_iter().flat_map(|worker| worker.queues));
         let backlog = self.store.backlog(Some(self.namespace.to_string())).await?;
         known.extend(backlog.queues.into_iter().map(|queue| queue.name));

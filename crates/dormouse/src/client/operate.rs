@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::Client;
 use crate::limits::{check_name, check_reason, check_seq};
 use crate::machine::encode_at;
-use crate::store::{Brake, Cancel, CancelRequest, Collect, Collected, TagChange};
+use crate::store::{Bounds, Brake, Cancel, CancelRequest, Collect, Collected, Events, TagChange};
 use crate::{
     At, Error, Event, EventKind, Instance, InstanceId, Json, Machine, NewInstance, NewSignal, Result, Target,
     When,
@@ -139,8 +139,8 @@ impl Client {
     async fn event(&self, id: InstanceId, seq: u64) -> Result<Event> {
         let missing = || Error::NoEvent { id, seq };
         let after = seq.checked_sub(1).ok_or_else(missing)?;
-        let events = self.store.history(id, after, 1).await?;
-        events.into_iter().next().filter(|event| event.seq == seq).ok_or_else(missing)
+        let events = self.store.history(id, Events::After(after), Bounds::rows(1)).await?;
+        events.items.into_iter().next().filter(|event| event.seq == seq).ok_or_else(missing)
     }
 }
 

@@ -8,7 +8,9 @@ use tokio::task::JoinSet;
 use super::Client;
 use crate::gate::Unfit;
 use crate::limits::check_name;
-use crate::store::{Assigned, Completed, Completion, InteractionCount, InteractionFilter, Refusal, Which};
+use crate::store::{
+    Assigned, Completed, Completion, InteractionCount, InteractionFilter, Portion, Refusal, Which,
+};
 use crate::token::Tokens;
 use crate::{Error, InstanceId, Interaction, InteractionId, Json, Result, UnitView};
 
@@ -164,7 +166,10 @@ impl Client {
     }
 
     /// Interactions, oldest first, a page at a time. Unless the filter names a namespace, in this client's.
-    pub async fn interactions(&self, mut filter: InteractionFilter) -> Result<Vec<Interaction>> {
+    ///
+    /// A page ends early when the documents in it reach 4 MiB ([`PAGE_BYTES_MAX`](crate::store::PAGE_BYTES_MAX));
+    /// `more` says whether there is another, which goes on after the last one's id.
+    pub async fn interactions(&self, mut filter: InteractionFilter) -> Result<Portion<Interaction>> {
         filter.namespace.get_or_insert_with(|| self.namespace.to_string());
         if filter.limit == 0 {
             filter.limit = 100;

@@ -7,11 +7,13 @@ use tokio::time::Instant;
 
 use super::Client;
 use crate::explain::explain;
-use crate::store::{Filter, Page, Progress, Reports, Stats};
-use crate::{Error, Event, InboxSignal, Instance, Job, Json, Machine, Result, Status, Target};
+use crate::store::{Bounds, Events, Filter, Page, Portion, Progress, Reports, Stats};
+use crate::{Error, Event, InboxSignal, Instance, Job, Json, Machine, Result, SignalId, Status, Target};
 
 /// How often a waiter looks by itself: what another process does may poke nobody here.
 const WAIT_POLL: Duration = Duration::from_millis(250);
+/// Rows that are read at a time of a list that is wanted whole.
+const PAGE_ROWS: usize = 500;
 
 /// Signals of an inbox that are looked at for one that cannot be read.
 const EXPLAINED_MAX: usize = 100;
@@ -48,7 +50,7 @@ impl Client {
         let deadline = Instant::now().checked_add(within);
         let id = match target {
             Target::Id(id) => id,
-            Target::Key(_) => self.get(target.clone()).await?.ok_or(Error::NotFound(target))?.id,
+            Target::Key(_) => self.head_of(target).await?.id,
         };
         let waiter = self.store.hub().wait_for(id);
         loop {
@@ -56,9 +58,12 @@ impl Client {
             tokio::pin!(told);
             // From here on a commit is heard of, so looking now misses nothing.
             told.as_mut().enable();
-            let instance = self.get(id).await?.ok_or(Error::NotFound(Target::Id(id)))?;
-            if is_reached(instance.status) {
-                return Ok(instance);
+            // Whoever waits looks often, and at the head alone, however large the documents are.
+            if is_reached(self.head_of(id.into()).await?.status) {
+                let instance = self.get(id).await?.ok_or(Error::NotFound(Target::Id(id)))?;
+                if is_reached(instance.status) {
+                    return Ok(instance);
+                }
             }
             let now = Instant::now();
             let left = deadline.map_or(WAIT_POLL, |deadline| deadline.saturating_duration_since(now));
@@ -98,7 +103,20 @@ impl Client {
         self.store.get(self.namespace.to_string(), target.into()).await
     }
 
+    /// One instance's head: its row without its documents, so `state` is null and `output` is `None`. Cheaper than
+    /// [`Client::get`] where only the status, the step or the `seq` matters.
+    pub async fn head(&self, target: impl Into<Target>) -> Result<Option<Instance>> {
+        self.store.head(self.namespace.to_string(), target.into()).await
+    }
+
+    async fn head_of(&self, target: Target) -> Result<Instance> {
+        self.head(target.clone()).await?.ok_or(Error::NotFound(target))
+    }
+
     /// Instances, newest first, a page at a time. Unless the filter names a namespace, in this client's.
+    ///
+    /// A page ends early, with its `next` set, when the documents in it reach 4 MiB
+    /// ([`PAGE_BYTES_MAX`](crate::store::PAGE_BYTES_MAX)). Set [`Filter::heads_only`] if you do not read them.
     pub async fn list(&self, mut filter: Filter) -> Result<Page> {
         filter.namespace.get_or_insert_with(|| self.namespace.to_string());
         if filter.limit == 0 {
@@ -110,7 +128,7 @@ impl Client {
     /// The names that an instance is parked on; none if it is not.
     pub async fn waiting(&self, target: impl Into<Target>) -> Result<Vec<String>> {
         let target = target.into();
-        let instance = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
+        let instance = self.head_of(target).await?;
         Ok(if instance.status == Status::AwaitingSignal { instance.awaits } else { Vec::new() })
     }
 
@@ -119,25 +137,62 @@ impl Client {
         self.list(Filter { awaiting: Some(signal.into()), limit, ..Filter::default() }).await
     }
 
-    /// The signals that wait for an instance, or, if it failed or was cancelled, for its retry. One that is done has none.
+    /// The signals that wait for an instance, or, if it failed or was cancelled, for its retry: all of them. One that is
+    /// done has none.
     pub async fn inbox(&self, target: impl Into<Target>) -> Result<Vec<InboxSignal>> {
-        let target = target.into();
-        let instance = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
-        self.store.inbox(instance.id).await
+        let id = self.head_of(target.into()).await?.id;
+        let mut inbox: Vec<InboxSignal> = Vec::new();
+        loop {
+            let after = inbox.last().map(|signal| signal.id);
+            let Portion { items, more } = self.inbox_page(id, after, Bounds::rows(PAGE_ROWS)).await?;
+            inbox.extend(items);
+            if !more {
+                return Ok(inbox);
+            }
+        }
     }
 
-    /// An instance's history, from its first event.
+    /// Some of the signals that wait for an instance, in order of arrival: from the first, or those after this one.
+    /// For an inbox that may be large: what is read is bounded in rows and bytes.
+    pub async fn inbox_page(
+        &self,
+        target: impl Into<Target>,
+        after: Option<SignalId>,
+        bounds: Bounds,
+    ) -> Result<Portion<InboxSignal>> {
+        self.store.inbox(self.head_of(target.into()).await?.id, after, bounds).await
+    }
+
+    /// An instance's whole history, from its first event. Each event holds the state after it: of a long history with
+    /// large states, read a page at a time with [`Client::history_page`].
     pub async fn history(&self, target: impl Into<Target>) -> Result<Vec<Event>> {
-        let target = target.into();
-        let instance = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
-        self.store.history(instance.id, 0, usize::MAX >> 1).await
+        let id = self.head_of(target.into()).await?.id;
+        let mut history: Vec<Event> = Vec::new();
+        loop {
+            let after = Events::After(history.last().map_or(0, |event| event.seq));
+            let Portion { items, more } = self.store.history(id, after, Bounds::rows(PAGE_ROWS)).await?;
+            history.extend(items);
+            if !more {
+                return Ok(history);
+            }
+        }
+    }
+
+    /// Some events of an instance's history, forwards or backwards. What is read is bounded in rows and bytes; the next
+    /// page goes on from the last event's `seq`.
+    pub async fn history_page(
+        &self,
+        target: impl Into<Target>,
+        events: Events,
+        bounds: Bounds,
+    ) -> Result<Portion<Event>> {
+        self.store.history(self.head_of(target.into()).await?.id, events, bounds).await
     }
 
     /// What the running step of an instance reported last; `None` if it does not run, or has reported nothing.
     pub async fn progress(&self, target: impl Into<Target>) -> Result<Option<Progress>> {
-        let target = target.into();
-        let instance = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
-        Ok(self.store.reports(Reports::Of(instance.id), 1).await?.pop())
+        let id = self.head_of(target.into()).await?.id;
+        Ok(self.store.reports(Reports::Of(id), 1).await?.pop())
     }
 
     /// Why an instance is not moving, in one plain sentence.
@@ -154,8 +209,7 @@ impl Client {
         if instance.inbox == 0 {
             return Ok(String::new());
         }
-        let mut inbox = self.inbox(instance.id).await?;
-        inbox.truncate(EXPLAINED_MAX);
+        let inbox = self.store.inbox(instance.id, None, Bounds::rows(EXPLAINED_MAX)).await?.items;
         let unreadable = self.unreadable(instance, &inbox).await?;
         let mut unreadable = inbox.iter().zip(unreadable).filter_map(|(signal, why)| Some((signal, why?)));
         let Some((InboxSignal { id, name, .. }, why)) = unreadable.next() else { return Ok(String::new()) };
@@ -166,8 +220,8 @@ impl Client {
         Ok(format!("; signal {} ({name:?}) in its inbox cannot be read{more}, drop or edit it: {why}", id.0))
     }
 
-    /// Counts, queues and workers, of every namespace.
+    /// Counts, queues and workers, of every namespace. Of one: `client.store().stats(Some(namespace))`.
     pub async fn stats(&self) -> Result<Stats> {
-        self.store.stats().await
+        self.store.stats(None).await
     }
 }

@@ -77,7 +77,7 @@ impl Client {
             true => at,
             false => code.migrate(version, at).map_err(|error| Error::InvalidState(error.to_string()))?,
         };
-        let inbox = self.store.inbox(instance.id).await?;
+        let inbox = self.inbox(instance.id).await?;
         let mut inbox: Vec<_> =
             inbox.into_iter().map(|signal| (signal.name, signal.payload.as_str().to_owned())).collect();
         inbox.sort_by(|a, b| a.0.cmp(&b.0));

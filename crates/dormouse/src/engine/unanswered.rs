@@ -36,7 +36,7 @@ async fn oldest(shared: &Shared, transport: &str) -> Result<Option<Timestamp>> {
             limit: 1,
             ..InteractionFilter::default()
         };
-        let first = shared.store.interactions(filter).await?.pop();
+        let first = shared.store.interactions(filter).await?.items.pop();
         oldest = oldest.into_iter().chain(first.and_then(|interaction| interaction.opened_at)).min();
     }
     Ok(oldest)

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::Shared;
 use crate::signal::CANCEL;
+use crate::store::{Bounds, Events};
 use crate::{At, Context, DynMachine, EventKind, SignalId, Transition, Wake, When};
 
 /// Signals that are remembered as told.
@@ -67,9 +68,9 @@ async fn deadline(shared: &Shared, cx: &Context) -> Option<Option<When>> {
     struct Waiting {
         until: Option<jiff::Timestamp>,
     }
-    let after = cx.seq.saturating_sub(EVENTS_MAX as u64);
-    let events = shared.store.history(cx.id, after, EVENTS_MAX).await.ok()?;
-    let waiting = events.into_iter().rev().find(|event| event.kind == EventKind::SignalWaiting)?;
+    let newest = Events::Before(cx.seq.saturating_add(1));
+    let events = shared.store.history(cx.id, newest, Bounds::rows(EVENTS_MAX)).await.ok()?;
+    let waiting = events.items.into_iter().find(|event| event.kind == EventKind::SignalWaiting)?;
     let Waiting { until } = waiting.data?.decode("event's data").ok()?;
     Some(until.map(When::At))
 }

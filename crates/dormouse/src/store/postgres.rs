@@ -52,13 +52,13 @@ use self::types::Columns;
 pub(crate) use self::within::{addressee_in, deliver_in, insert_in};
 use crate::poke::Hub;
 use crate::store::{
-    About, Addressee, Admission, AmendRequest, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel,
-    CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due, Effects,
-    Filter, Lease, NewApiKey, NewAudit, NewProgress, NewWorker, Page, Progress, Receipt, Repeatable, Reply,
-    Reports, Rider, Situation, Stats, Store, TagChange, Tried, Written,
+    About, Addressee, Admission, AmendRequest, Answer, ApiKey, Audit, AuditFilter, Backlog, Bounds, Brake,
+    Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due,
+    Effects, Events, Filter, Lease, NewApiKey, NewAudit, NewProgress, NewWorker, Page, Portion, Progress,
+    Receipt, Repeatable, Reply, Reports, Rider, Situation, Stats, Store, TagChange, Tried, Written,
 };
 use crate::{
-    At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
+    At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result, SignalId,
     SystemClock, Target, When, WorkerId,
 };
 
@@ -297,24 +297,33 @@ impl Store for PostgresStore {
         Box::pin(async move { query::addressees(&self.db, &namespace, &targets).await })
     }
 
+    fn head(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>> {
+        Box::pin(async move { query::head(&self.db, &namespace, &target).await })
+    }
+
     fn list(&self, filter: Filter) -> Reply<'_, Page> {
         Box::pin(async move { query::list(&self.db, &filter).await })
     }
 
-    fn history(&self, id: InstanceId, after_seq: u64, events_max: usize) -> Reply<'_, Vec<Event>> {
-        Box::pin(query::history(&self.db, id, after_seq, events_max))
+    fn history(&self, id: InstanceId, events: Events, bounds: Bounds) -> Reply<'_, Portion<Event>> {
+        Box::pin(query::history(&self.db, id, events, bounds))
     }
 
-    fn inbox(&self, id: InstanceId) -> Reply<'_, Vec<InboxSignal>> {
-        Box::pin(query::inbox(&self.db, id))
+    fn inbox(
+        &self,
+        id: InstanceId,
+        after: Option<SignalId>,
+        bounds: Bounds,
+    ) -> Reply<'_, Portion<InboxSignal>> {
+        Box::pin(query::inbox(&self.db, id, after, bounds))
     }
 
     fn situation(&self, namespace: String, target: Target) -> Reply<'_, Option<Situation>> {
         Box::pin(async move { query::situation(&self.db, &namespace, &target).await })
     }
 
-    fn stats(&self) -> Reply<'_, Stats> {
-        Box::pin(query::stats(&self.db))
+    fn stats(&self, namespace: Option<String>) -> Reply<'_, Stats> {
+        Box::pin(async move { query::stats(&self.db, namespace.as_deref()).await })
     }
 
     fn about(&self) -> Reply<'_, About> {

@@ -1,5 +1,7 @@
 //! What the queries ask and answer.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use crate::store::Namespaces;
@@ -14,6 +16,61 @@ pub struct Addressee {
     pub version: u32,
     /// The names it awaits.
     pub awaits: Vec<String>,
+}
+
+/// The bytes of documents after which a page of a list ends, unless said otherwise.
+pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The places that [`Stats::instances`] names at most.
+pub const PLACES_MAX: usize = 5_000;
+
+/// The queues that are listed at most.
+pub(crate) const QUEUES_MAX: usize = 1_000;
+
+/// How much of a list is read at a time. Reading ends with the row that reaches either bound: one row is always read, and
+/// what is read is at most that row over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Rows.
+    pub rows_max: usize,
+    /// Bytes of documents.
+    pub bytes_max: usize,
+}
+
+impl Bounds {
+    /// So many rows, and [`PAGE_BYTES_MAX`].
+    pub const fn rows(rows_max: usize) -> Self {
+        Self { rows_max, bytes_max: PAGE_BYTES_MAX }
+    }
+
+    /// Whether what was read is enough.
+    pub(crate) const fn are_reached(self, rows: usize, bytes: usize) -> bool {
+        rows >= self.rows_max || bytes >= self.bytes_max
+    }
+}
+
+/// Part of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Portion<T> {
+    /// The rows.
+    pub items: Vec<T>,
+    /// Whether the list goes on after the last of them.
+    pub more: bool,
+}
+
+impl<T> Default for Portion<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), more: false }
+    }
+}
+
+/// Which events of a history, and in which order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Events {
+    /// Those after the event of this number, oldest first; after 0, from the first.
+    After(u64),
+    /// Those before the event of this number, newest first; before `u64::MAX`, from the last.
+    Before(u64),
 }
 
 /// Which instances to list: newest first, except that those who wait for a signal come oldest first.
@@ -42,6 +99,9 @@ pub struct Filter {
     pub created_from: Option<Timestamp>,
     /// Inserted before this.
     pub created_before: Option<Timestamp>,
+    /// Only heads: `state` is null and `output` is `None` in each, and `last_error` is cut after 1,000 characters. For
+    /// lists that show no documents: a page then costs the same however large they are.
+    pub heads_only: bool,
     /// Continue after this instance: the last one of the page before.
     pub after: Option<InstanceId>,
     /// At most this many.
@@ -51,7 +111,8 @@ pub struct Filter {
 /// A page of instances.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// The instances, newest first.
+    /// The instances, newest first. They may be fewer than the filter's limit though there are more: a page with
+    /// documents ends when those reach [`PAGE_BYTES_MAX`].
     pub instances: Vec<Instance>,
     /// Pass this as [`Filter::after`] for the next page.
     pub next: Option<InstanceId>,
@@ -60,7 +121,7 @@ pub struct Page {
 /// Everything that can keep an instance from moving.
 #[derive(Clone, Debug)]
 pub struct Situation {
-    /// The instance.
+    /// The instance's head: without its documents.
     pub instance: Instance,
     /// The store's time.
     pub now: Timestamp,
@@ -128,12 +189,16 @@ pub struct Count {
 /// Counts of what is there.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// Instances by namespace, machine, version, step and status.
+    /// Instances by namespace, machine, version, step and status, in that order: the first [`PLACES_MAX`] places.
     pub instances: Vec<Count>,
+    /// Whether there are more places than those.
+    pub more_places: bool,
+    /// Instances by status, at whatever place.
+    pub statuses: BTreeMap<Status, u64>,
     /// Parked instances by what they await: the set of names, and how many, counted up to
     /// [`AWAITING_MAX`](crate::store::AWAITING_MAX); the most first.
     pub awaiting: Vec<(Vec<String>, u64)>,
-    /// Queues whose brake is on.
+    /// Queues whose brake is on, up to 1,000.
     pub paused_queues: Vec<QueueView>,
     /// Registered workers.
     pub workers: Vec<WorkerView>,
@@ -144,6 +209,6 @@ pub struct Stats {
 impl Stats {
     /// How many instances are in this status.
     pub fn count(&self, status: Status) -> u64 {
-        self.instances.iter().filter(|row| row.status == status).map(|row| row.count).sum()
+        self.statuses.get(&status).copied().unwrap_or_default()
     }
 }

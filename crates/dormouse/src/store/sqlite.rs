@@ -45,14 +45,14 @@ use self::tx::Tx;
 use self::writer::{Sync, Writer};
 use crate::poke::Hub;
 use crate::store::{
-    About, Addressee, Admission, AmendRequest, Answer, ApiKey, Audit, AuditFilter, Backlog, Brake, Cancel,
-    CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due, Effects,
-    Filter, Lease, NewApiKey, NewAudit, NewProgress, NewWorker, Page, Progress, Receipt, Repeatable, Reply,
-    Reports, Rider, Situation, Stats, Store, TagChange, Tried, Written,
+    About, Addressee, Admission, AmendRequest, Answer, ApiKey, Audit, AuditFilter, Backlog, Bounds, Brake,
+    Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due,
+    Effects, Events, Filter, Lease, NewApiKey, NewAudit, NewProgress, NewWorker, Page, Portion, Progress,
+    Receipt, Repeatable, Reply, Reports, Rider, Situation, Stats, Store, TagChange, Tried, Written,
 };
 use crate::{
     At, Clock, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
-    SystemClock, Target, When, WorkerId,
+    SignalId, SystemClock, Target, When, WorkerId,
 };
 
 /// A SQLite database file, or one in memory.
@@ -275,16 +275,25 @@ impl Store for SqliteStore {
         self.read(move |conn| query::addressees(conn, &namespace, &targets))
     }
 
+    fn head(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>> {
+        self.read(move |conn| query::head(conn, &namespace, &target))
+    }
+
     fn list(&self, filter: Filter) -> Reply<'_, Page> {
         self.read(move |conn| query::list(conn, &filter))
     }
 
-    fn history(&self, id: InstanceId, after_seq: u64, events_max: usize) -> Reply<'_, Vec<Event>> {
-        self.read(move |conn| query::history(conn, id, after_seq, events_max))
+    fn history(&self, id: InstanceId, events: Events, bounds: Bounds) -> Reply<'_, Portion<Event>> {
+        self.read(move |conn| query::history(conn, id, events, bounds))
     }
 
-    fn inbox(&self, id: InstanceId) -> Reply<'_, Vec<InboxSignal>> {
-        self.read(move |conn| query::inbox(conn, id))
+    fn inbox(
+        &self,
+        id: InstanceId,
+        after: Option<SignalId>,
+        bounds: Bounds,
+    ) -> Reply<'_, Portion<InboxSignal>> {
+        self.read(move |conn| query::inbox_page(conn, id, after, bounds))
     }
 
     fn situation(&self, namespace: String, target: Target) -> Reply<'_, Option<Situation>> {
@@ -292,8 +301,8 @@ impl Store for SqliteStore {
         self.read(move |conn| query::situation(conn, &namespace, &target, now))
     }
 
-    fn stats(&self) -> Reply<'_, Stats> {
-        self.read(query::stats)
+    fn stats(&self, namespace: Option<String>) -> Reply<'_, Stats> {
+        self.read(move |conn| query::stats(conn, namespace.as_deref()))
     }
 
     fn about(&self) -> Reply<'_, About> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Namespaces, Reply, Written};
+use super::{Namespaces, Portion, Reply, Written};
 use crate::unit::words;
 use crate::{Error, InstanceId, Interaction, InteractionId, InteractionStatus, Json, UnitId, UnitView};
 
@@ -50,8 +50,9 @@ pub trait UnitStore: Send + Sync + 'static {
     /// One interaction; of several with one correlation id, an open one before others, and the newest.
     fn interaction(&self, namespace: String, which: Which) -> Reply<'_, Option<Interaction>>;
 
-    /// Interactions, oldest first. Items that wait for a place in flight are not among them.
-    fn interactions(&self, filter: InteractionFilter) -> Reply<'_, Vec<Interaction>>;
+    /// Interactions, oldest first. Items that wait for a place in flight are not among them. A page ends with the one whose
+    /// documents reach [`PAGE_BYTES_MAX`](crate::store::PAGE_BYTES_MAX), and goes on after it.
+    fn interactions(&self, filter: InteractionFilter) -> Reply<'_, Portion<Interaction>>;
 
     /// How many of these interactions there are, by transport and status, and the oldest of each.
     fn count_interactions(&self, filter: InteractionFilter) -> Reply<'_, Vec<InteractionCount>>;

@@ -137,7 +137,7 @@ async fn a_flow_declares_what_its_parts_are_answered_with(kit: Kit) {
     assert_eq!(declared.taken("price").expect("it is declared").form, Form::Whole);
     let id = client.start_many([new]).await.expect("a start")[0].id();
     kit.until(id, Status::AwaitingCompletion).await;
-    let asked = client.interactions(InteractionFilter::default()).await.expect("a list").remove(0).id;
+    let asked = client.interactions(InteractionFilter::default()).await.expect("a list").items.remove(0).id;
     let refused = client.complete(asked, &"a lot").await;
     assert!(
         matches!(refused, Err(Error::CompletionRefused { refusal: Refusal::Malformed, .. })),

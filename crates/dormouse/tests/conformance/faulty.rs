@@ -9,15 +9,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse::store::{
-    About, Addressee, Admission, AmendRequest, Answer, ApiKey, Assigned, Audit, AuditFilter, Backlog, Brake,
-    Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Completed, Completion,
-    Declarations, Delivery, Due, Effects, Filter, InteractionCount, InteractionFilter, Lease, Namespaces,
-    NewApiKey, NewAudit, NewProgress, NewWorker, Outbox, Page, Progress, Receipt, Repeatable, Reply, Reports,
-    Rider, SendReport, Situation, Stats, Store, TagChange, Tried, UnitStore, Which, Written,
+    About, Addressee, Admission, AmendRequest, Answer, ApiKey, Assigned, Audit, AuditFilter, Backlog, Bounds,
+    Brake, Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Completed, Completion,
+    Declarations, Delivery, Due, Effects, Events, Filter, InteractionCount, InteractionFilter, Lease,
+    Namespaces, NewApiKey, NewAudit, NewProgress, NewWorker, Outbox, Page, Portion, Progress, Receipt,
+    Repeatable, Reply, Reports, Rider, SendReport, Situation, Stats, Store, TagChange, Tried, UnitStore,
+    Which, Written,
 };
 use dormouse::{
     At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, Interaction,
-    InteractionId, NewInstance, Target, UnitId, UnitView, VirtualClock, When, WorkerId,
+    InteractionId, NewInstance, SignalId, Target, UnitId, UnitView, VirtualClock, When, WorkerId,
 };
 
 type CommitFault = Box<dyn Fn(&[Commit]) -> Option<Error> + Send + Sync>;
@@ -153,10 +154,11 @@ impl Store for Faulty {
         get(namespace: String, target: Target) -> Option<Instance>;
         addressees(namespace: String, targets: Vec<Target>) -> Vec<Option<Addressee>>;
         list(filter: Filter) -> Page;
-        history(id: InstanceId, after_seq: u64, events_max: usize) -> Vec<Event>;
-        inbox(id: InstanceId) -> Vec<InboxSignal>;
+        history(id: InstanceId, events: Events, bounds: Bounds) -> Portion<Event>;
+        inbox(id: InstanceId, after: Option<SignalId>, bounds: Bounds) -> Portion<InboxSignal>;
+        head(namespace: String, target: Target) -> Option<Instance>;
         situation(namespace: String, target: Target) -> Option<Situation>;
-        stats() -> Stats;
+        stats(namespace: Option<String>) -> Stats;
         about() -> About;
         backlog(namespace: Option<String>) -> Backlog;
         changes(namespace: Option<String>, after: Option<i64>, rows_max: usize) -> Changes;
@@ -188,7 +190,7 @@ impl UnitStore for Faulty {
         unit(instance: InstanceId) -> Option<UnitView>;
         items(unit: UnitId, from_item: u32, items_max: usize) -> Vec<Interaction>;
         interaction(namespace: String, which: Which) -> Option<Interaction>;
-        interactions(filter: InteractionFilter) -> Vec<Interaction>;
+        interactions(filter: InteractionFilter) -> Portion<Interaction>;
         count_interactions(filter: InteractionFilter) -> Vec<InteractionCount>;
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dormouse::prelude::*;
-use dormouse::store::{Collect, Collected, Filter};
+use dormouse::store::{Bounds, Collect, Collected, Events, Filter};
 use dormouse::{
     At, Error, EventKind, History, InstanceId, Json, NewSignal, Retention, Spawn, Status, Transition, Wake,
     WorkerId,
@@ -189,11 +189,14 @@ async fn history_can_be_read_in_pages(kit: Kit) {
     let id = steps(&kit, worker, 9).await;
     let all = kit.history(id).await;
     let mut paged = Vec::new();
-    while let Some(page) = Some(kit.store.history(id, paged.len() as u64, 4).await.expect("a page"))
-        && !page.is_empty()
-    {
-        assert!(page.len() <= 4);
-        paged.extend(page);
+    loop {
+        let after = Events::After(paged.len() as u64);
+        let page = kit.store.history(id, after, Bounds::rows(4)).await.expect("a page");
+        paged.extend(page.items);
+        if !page.more {
+            break;
+        }
+        assert_eq!(paged.len() % 4, 0);
     }
     assert_eq!((paged.len(), paged), (10, all));
 }
@@ -299,8 +302,15 @@ async fn ended_instances_go_after_their_retention_with_history_and_inbox(kit: Ki
     assert_eq!(collect(60).await, 3);
     for id in ended {
         assert!(kit.client().get(id).await.expect("a read").is_none());
-        assert!(kit.store.history(id, 0, 100).await.expect("a read").is_empty());
-        assert!(kit.store.inbox(id).await.expect("a read").is_empty());
+        assert!(
+            kit.store
+                .history(id, Events::After(0), Bounds::rows(100))
+                .await
+                .expect("a read")
+                .items
+                .is_empty()
+        );
+        assert!(kit.store.inbox(id, None, Bounds::rows(1000)).await.expect("a read").items.is_empty());
     }
 }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use dormouse::store::sqlite::SqliteStore;
 use dormouse::store::{
-    Change, Claim, Claimed, Commit, Delivery, Filter, Hold, Namespaces, NewWorker, Receipt, Stats, Store,
+    Bounds, Change, Claim, Claimed, Commit, Delivery, Events, Filter, Hold, Namespaces, NewWorker, Receipt,
+    Stats, Store,
 };
 use dormouse::{
     At, Client, Clock, Context, Delivered, DynMachine, Engine, EngineBuilder, Event, EventKind, Fault,
@@ -219,7 +220,7 @@ impl Kit {
     }
 
     pub async fn history(&self, id: InstanceId) -> Vec<Event> {
-        self.store.history(id, 0, 10_000).await.expect("a read")
+        self.store.history(id, Events::After(0), Bounds::rows(10_000)).await.expect("a read").items
     }
 
     /// The kinds of an instance's events, in order; checks that their numbers have no gap.
@@ -237,7 +238,7 @@ impl Kit {
     }
 
     pub async fn stats(&self) -> Stats {
-        self.store.stats().await.expect("a read")
+        self.store.stats(None).await.expect("a read")
     }
 
     /// The kept counts are those of a count by hand.

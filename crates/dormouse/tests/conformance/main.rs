@@ -67,6 +67,7 @@ mod metrics;
 mod operate;
 mod operators;
 mod order;
+mod reads;
 mod runs;
 mod signals;
 mod steps;

@@ -90,7 +90,7 @@ async fn steps_and_sends_are_counted(kit: Kit) {
     loop {
         // Time stands still, so what is put off is sent when the test says so.
         kit.advance(Duration::from_secs(1));
-        let asked = client.interactions(all()).await.expect("a read");
+        let asked = client.interactions(all()).await.expect("a read").items;
         let sent = asked.iter().filter(|item| !item.status.is_open()).count();
         let accepted = asked.iter().find(|item| item.dispatched_at.is_some() && item.status.is_open());
         if let (3, Some(accepted)) = (sent, accepted) {

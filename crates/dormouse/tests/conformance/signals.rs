@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dormouse::store::{Delivery, Hold, Receipt};
+use dormouse::store::{Bounds, Delivery, Hold, Receipt};
 use dormouse::{Client, Delivered, EventKind, Json, NewSignal, Started, Status, Target, Wake};
 
 use crate::kit::*;
@@ -245,7 +245,7 @@ async fn a_terminal_or_unknown_target_is_refused_and_nothing_is_stored(kit: Kit)
     kit.commit(worker, commit(&claimed, done())).await;
     assert_eq!(kit.deliver(id, signal("paid")).await, Delivered::NoTarget);
     assert_eq!(kit.deliver(dormouse::InstanceId(999), signal("paid")).await, Delivered::NoTarget);
-    assert!(kit.store.inbox(id).await.expect("a read").is_empty());
+    assert!(kit.store.inbox(id, None, Bounds::rows(1000)).await.expect("a read").items.is_empty());
     let refused = kit.client().signal_raw("order:1", signal("paid")).await.expect_err("it has ended");
     assert!(refused.to_string().contains("order:1"), "{refused}");
 }
@@ -256,7 +256,7 @@ async fn done_drops_the_inbox(kit: Kit) {
     kit.deliver(id, signal("never read").dedup("k")).await;
     let claimed = kit.claim_one(worker).await;
     kit.commit(worker, commit(&claimed, done())).await;
-    assert!(kit.store.inbox(id).await.expect("a read").is_empty());
+    assert!(kit.store.inbox(id, None, Bounds::rows(1000)).await.expect("a read").items.is_empty());
     assert_eq!(kit.get(id).await.inbox, 0);
 }
 

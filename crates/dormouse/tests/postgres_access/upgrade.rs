@@ -65,7 +65,7 @@ async fn what_was_counted_and_asked_without_versions_is_told_by_version() {
     let migrated = PostgresStore::migrate(&url).await.expect("a migration");
     assert!(migrated.from == 4 && migrated.to > 4, "{migrated:?}");
     let store = PostgresStore::connect(&url).await.expect("it opens");
-    let counts = store.stats().await.expect("a read").instances;
+    let counts = store.stats(None).await.expect("a read").instances;
     let mut counts: Vec<_> = counts.iter().map(|row| (row.version, row.status.as_str(), row.count)).collect();
     counts.sort_unstable();
     assert_eq!(counts, [(1, "executing", 1), (1, "runnable", 2), (2, "failed", 1), (2, "runnable", 1)]);
@@ -74,7 +74,7 @@ async fn what_was_counted_and_asked_without_versions_is_told_by_version() {
     let children = client.list(children).await.expect("a list").instances;
     let places: Vec<_> = children.iter().rev().map(|row| (row.id.0, row.parent_index)).collect();
     assert_eq!(places, [(3, Some(0)), (4, Some(0)), (5, Some(1))], "in the order they came, in each round");
-    let asked = client.interactions(InteractionFilter::default()).await.expect("a list");
+    let asked = client.interactions(InteractionFilter::default()).await.expect("a list").items;
     assert_eq!(asked.iter().map(|asked| asked.version).collect::<Vec<_>>(), [2, 1], "as their instances are");
     assert!(client.declarations().await.expect("a read").is_empty(), "until a worker registers again");
 }
@@ -94,7 +94,7 @@ async fn what_an_older_schema_holds_is_counted_and_told_only_from_then_on() {
     assert!(migrated.from == 1 && migrated.to > 1, "{migrated:?}");
 
     let store = PostgresStore::connect(&url).await.expect("it opens");
-    let counts = store.stats().await.expect("a read").instances;
+    let counts = store.stats(None).await.expect("a read").instances;
     let mut counts: Vec<_> = counts.iter().map(|count| (count.status.as_str(), count.count)).collect();
     counts.sort_unstable();
     assert_eq!(counts, [("executing", 1), ("failed", 1), ("runnable", 2)]);
@@ -122,7 +122,7 @@ async fn a_version_below_zero_that_got_in_before_is_mended() {
     execute(&mut conn, "update dormouse.instances set version = -1 where id = 1").await;
     PostgresStore::migrate(&url).await.expect("a migration");
     let store = PostgresStore::connect(&url).await.expect("it opens");
-    let counts = store.stats().await.expect("a read").instances;
+    let counts = store.stats(None).await.expect("a read").instances;
     assert_eq!(counts.iter().map(|count| count.count).sum::<u64>(), 5, "{counts:?}");
     assert_eq!(number(&mut conn, "select count(*) from dormouse.instances where version = 0").await, 1);
 }

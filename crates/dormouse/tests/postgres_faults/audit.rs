@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::{Filter, InteractionFilter};
+use dormouse::store::{Bounds, Events, Filter, InteractionFilter};
 use dormouse::{
     Client, Delivered, Error, Event, EventKind, Instance, InstanceId, Interaction, InteractionId,
     InteractionStatus, Job, Machine, Status,
@@ -91,7 +91,7 @@ pub async fn audit(database: &Database, facts: &Mutex<Facts>) -> Found {
     let ledger = ledger(database).await;
     let errands = booked_errands(database).await;
     let every = InteractionFilter { limit: 1_000_000, ..InteractionFilter::default() };
-    let interactions = client.interactions(every).await.expect("a read");
+    let interactions = client.interactions(every).await.expect("a read").items;
     let facts = facts.lock().expect("no panic");
     check_interactions(&interactions, &facts.asked);
     facts.errands.check(&rows, &errands);
@@ -193,7 +193,8 @@ async fn all_done(client: &Client) {
 
 /// What happened to an instance, and when.
 async fn story(client: &Client, id: InstanceId) -> String {
-    let history = client.store().history(id, 0, 10_000).await.expect("a history");
+    let history =
+        client.store().history(id, Events::After(0), Bounds::rows(10_000)).await.expect("a history").items;
     let told = history
         .iter()
         .map(|event| format!("{} {} {} {}", event.seq, event.at, event.kind.as_str(), event.step));
@@ -226,7 +227,14 @@ async fn booked_errands(database: &Database) -> BTreeMap<u64, usize> {
 async fn histories(client: &Client, rows: &[Instance]) -> Vec<Vec<Event>> {
     let mut histories = Vec::with_capacity(rows.len());
     for row in rows {
-        histories.push(client.store().history(row.id, 0, 10_000).await.expect("a history"));
+        histories.push(
+            client
+                .store()
+                .history(row.id, Events::After(0), Bounds::rows(10_000))
+                .await
+                .expect("a history")
+                .items,
+        );
     }
     histories
 }

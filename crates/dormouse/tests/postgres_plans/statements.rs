@@ -7,7 +7,7 @@ use dormouse::store::{Receipt, Store};
 use dormouse::{Inserted, Target};
 use private_postgres::Server;
 
-use crate::private::{closed, connect, migrated, number, server};
+use crate::private::{closed, connect, execute, migrated, number, server};
 use crate::verbs::{Verbs, ahead, commit, done, m, sleep, spawn, wait_for};
 
 const ROWS: usize = 500;
@@ -89,4 +89,31 @@ async fn sends<T>(server: &Server, at_most: usize, verb: &str, call: impl Future
     assert!((1..=at_most).contains(&sent.len()), "{verb} sent {} statements:\n{shown}", sent.len());
     assert!(sent.iter().all(|line| line.contains(&format!("dormouse.{verb}"))), "{shown}");
     value
+}
+
+#[tokio::test]
+async fn the_counts_of_a_namespace_are_read_without_those_of_the_others() {
+    const OTHERS: i64 = 50_000;
+    let server = server(&[("autovacuum", "off")]);
+    let url = migrated(&server, "counts").await;
+    let mut conn = connect(&url).await;
+    let others = format!(
+        "insert into dormouse.counts (namespace, queue, machine, version, step, status, count)
+         select 'other-' || n % 100, 'default', 'm-' || n, 1, 'start', 'runnable', 1 from generate_series(1, {OTHERS}) n"
+    );
+    execute(&mut conn, others).await;
+    let read = "select seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_user_tables
+        where relid = 'dormouse.counts'::regclass";
+    let verbs = Verbs::on(&url).await;
+    verbs.insert(vec![m(); 3]).await;
+    verbs.store.close().await;
+    closed(&mut conn).await;
+    let before = number(&mut conn, read).await;
+    let verbs = Verbs::on(&url).await;
+    let stats = verbs.store.stats(Some("default".to_owned())).await.expect("counts");
+    assert_eq!(stats.instances.iter().map(|place| place.count).sum::<u64>(), 3);
+    verbs.store.close().await;
+    closed(&mut conn).await;
+    let looked_at = number(&mut conn, read).await - before;
+    assert!((1..=10).contains(&looked_at), "{looked_at} rows were looked at");
 }

@@ -7,8 +7,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use dormouse::store::{
-    Brake, CancelRequest, Claimed, Collect, Completion, Delivery, Filter, InteractionFilter, Lease,
-    Namespaces, Receipt, SendOutcome, SendReport, Store, TagChange, Tried, UnitStore, Which,
+    Bounds, Brake, CancelRequest, Claimed, Collect, Completion, Delivery, Events, Filter, InteractionFilter,
+    Lease, Namespaces, Receipt, SendOutcome, SendReport, Store, TagChange, Tried, UnitStore, Which,
 };
 use dormouse::{Delivered, Inserted, Interaction, Json, NewInstance, NewSignal, Status, Target, WorkerId};
 use private_postgres::Server;
@@ -298,7 +298,15 @@ impl<'a> Tour<'a> {
         note(&mut self.notes, self.server, "list_failed", store.list(failed)).await.expect("a list");
         self.tag().await;
         let store = &self.verbs.store;
-        note(&mut self.notes, self.server, "history", store.history(id, 0, 10)).await.expect("a history");
+        note(&mut self.notes, self.server, "history", store.history(id, Events::After(0), Bounds::rows(10)))
+            .await
+            .expect("a history");
+        let back = store.history(id, Events::Before(u64::MAX), Bounds::rows(10));
+        note(&mut self.notes, self.server, "history backwards", back).await.expect("a history");
+        let head = store.head(namespace(), Target::Id(id));
+        note(&mut self.notes, self.server, "head", head).await.expect("a head");
+        let inbox = store.inbox(self.holder.id, None, Bounds::rows(10));
+        note(&mut self.notes, self.server, "inbox", inbox).await.expect("an inbox");
         let changes = store.changes(None, Some(0), 10);
         note(&mut self.notes, self.server, "changes", changes).await.expect("what changed");
         let situation = store.situation(namespace(), Target::Id(self.holder.id));

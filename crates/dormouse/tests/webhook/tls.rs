@@ -76,7 +76,7 @@ impl TlsPartner {
         let id =
             client.start::<FraudCheck>(Check::Ask { orders: vec!["a".to_owned()] }).await.expect("a start");
         let told = client.wait::<FraudCheck>(id, SOON).await.expect("an output").remove(0);
-        let asked = client.interactions(InteractionFilter::default()).await.expect("a read").remove(0);
+        let asked = client.interactions(InteractionFilter::default()).await.expect("a read").items.remove(0);
         engine.shutdown().await;
         (told, asked.sends)
     }

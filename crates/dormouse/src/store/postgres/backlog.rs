@@ -4,11 +4,12 @@ use sqlx::postgres::PgRow;
 
 use super::db::Db;
 use super::types::{Columns, readable};
-use crate::store::{AWAITING_MAX, Awaited, Backlog, QueueDepth};
+use crate::store::{AWAITING_MAX, Awaited, Backlog, QUEUES_MAX, QueueDepth};
 use crate::{InstanceId, Result};
 
 pub(super) async fn backlog(db: &Db, namespace: Option<&str>) -> Result<Backlog> {
-    let queues = db.all(|| sqlx::query(include_str!("backlog.sql")).bind(namespace)).await?;
+    let queues =
+        db.all(|| sqlx::query(include_str!("backlog.sql")).bind(namespace).bind(QUEUES_MAX as i64)).await?;
     Ok(Backlog { queues: readable(&queues, queue)?, awaiting: awaiting(db, namespace).await? })
 }
 

@@ -27,4 +27,4 @@ from depths
 full join (select * from dormouse.paused_queues where $1::text is null or namespace = $1) paused
     using (namespace, queue)
 left join oldest using (namespace, queue)
-order by runnable is null, namespace, queue
+order by runnable is null, namespace, queue limit $2

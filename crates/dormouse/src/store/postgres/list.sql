@@ -1,8 +1,8 @@
 -- Newest first, by the primary key; every other condition filters the walk.
-select id, namespace, machine, version, key, status, step, state::text as state, seq, attempt, queue, priority, lane, blocked,
+select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, blocked,
     paused, cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index,
-    awaits, wake_at, wake, inbox, barrier, round, worker, output::text as output,
-    last_error, created_at, changed_at, ended_at
+    awaits, wake_at, wake, inbox, barrier, round, worker,
+    left(last_error, 1000) as last_error, created_at, changed_at, ended_at
 from dormouse.instances
 where ($1::bigint is null or id < $1)
     and ($2::text is null or namespace = $2) and ($3::text is null or machine = $3)

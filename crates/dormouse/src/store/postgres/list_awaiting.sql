@@ -10,10 +10,10 @@ with recursive sets (awaits) as (
         where i.status = 'awaiting_signal' and i.awaits > sets.awaits order by i.awaits limit 1
     ) next
 )
-select id, namespace, machine, version, key, status, step, state::text as state, seq, attempt, queue, priority, lane, blocked,
+select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, blocked,
     paused, cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index,
-    waiting.awaits, wake_at, wake, inbox, barrier, round, worker, output::text as output,
-    last_error, created_at, changed_at, ended_at
+    waiting.awaits, wake_at, wake, inbox, barrier, round, worker,
+    left(last_error, 1000) as last_error, created_at, changed_at, ended_at
 from sets cross join lateral (
     select * from dormouse.instances i
     where i.status = 'awaiting_signal' and i.awaits >= sets.awaits and i.awaits <= sets.awaits and ($1::bigint is null or i.id > $1)

@@ -1,8 +1,8 @@
 -- By instances_key: needs a namespace; the upper bound ends the prefix.
-select id, namespace, machine, version, key, status, step, state::text as state, seq, attempt, queue, priority, lane, blocked,
+select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, blocked,
     paused, cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index,
-    awaits, wake_at, wake, inbox, barrier, round, worker, output::text as output,
-    last_error, created_at, changed_at, ended_at
+    awaits, wake_at, wake, inbox, barrier, round, worker,
+    left(last_error, 1000) as last_error, created_at, changed_at, ended_at
 from dormouse.instances
 where id = any (array(
         select id from dormouse.instances where namespace = $2 and key is not null and key >= $9 and key < $10

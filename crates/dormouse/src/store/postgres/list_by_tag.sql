@@ -1,9 +1,9 @@
 -- By the primary key of tags, newest first: needs a namespace; walks what has the first tag. `offset 0` keeps that
 -- order: left to itself, the primary key of the instances may look as good to a plan that was made when there were few.
-select id, namespace, machine, version, key, status, step, state::text as state, seq, attempt, queue, priority, lane, blocked,
+select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, blocked,
     paused, cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index,
-    awaits, wake_at, wake, inbox, barrier, round, worker, output::text as output,
-    last_error, created_at, changed_at, ended_at
+    awaits, wake_at, wake, inbox, barrier, round, worker,
+    left(last_error, 1000) as last_error, created_at, changed_at, ended_at
 from (
     select t.instance from dormouse.tags t
     where t.namespace = $2 and t.tag = ($12::text[])[1] and ($1::bigint is null or t.instance < $1)

@@ -1,21 +1,33 @@
 //! Queries, each on a snapshot.
 
+use std::collections::HashMap;
+
 use sqlx::postgres::PgRow;
 
 use super::backlog::awaiting;
-use super::claim::signals;
 use super::db::{Db, Statement};
 use super::deliver::address;
 use super::types::{Columns, Moment, readable, strange};
 use crate::store::access::counted;
-use crate::store::{Addressee, Count, Filter, Namespaces, Page, QueueView, Situation, Stats, WorkerView};
+use crate::store::{
+    Addressee, Bounds, Count, Events, Filter, Namespaces, PAGE_BYTES_MAX, PLACES_MAX, Page, Portion,
+    QUEUES_MAX, QueueView, Situation, Stats, WorkerView,
+};
 use crate::{
-    Event, EventKind, InboxSignal, Instance, InstanceId, Process, Result, Run, Status, Target, WorkerId,
+    Event, EventKind, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, SignalId, Status,
+    Target, WorkerId,
 };
 
 pub(super) async fn get(db: &Db, namespace: &str, target: &Target) -> Result<Option<Instance>> {
     let (id, key) = address(target);
     let sql = include_str!("get.sql");
+    let rows = db.all(|| sqlx::query(sql).bind(namespace).bind(id).bind(key)).await?;
+    rows.first().map(whole).transpose()
+}
+
+pub(super) async fn head(db: &Db, namespace: &str, target: &Target) -> Result<Option<Instance>> {
+    let (id, key) = address(target);
+    let sql = include_str!("head.sql");
     let rows = db.all(|| sqlx::query(sql).bind(namespace).bind(id).bind(key)).await?;
     rows.first().map(instance).transpose()
 }
@@ -42,10 +54,37 @@ pub(super) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
     }
     let rows = db.all(|| listing(filter)).await?;
     let (shown, more) = (rows.len().min(filter.limit), rows.len() > filter.limit);
-    let instances = readable(&rows[..shown], instance)?;
+    let mut instances = readable(&rows[..shown], instance)?;
     let last = rows[..shown].last().filter(|_| more);
-    let next = last.map(|last| last.value("id").map(InstanceId)).transpose()?;
+    let mut next = last.map(|last| last.value("id").map(InstanceId)).transpose()?;
+    if !filter.heads_only && !instances.is_empty() {
+        let (whole, read) = with_documents(db, &instances).await?;
+        if read < instances.len() {
+            next = Some(instances[read - 1].id);
+        }
+        // One that has moved on since it was found may be in another status by now.
+        let fits = |instance: &Instance| filter.status.is_none_or(|status| status == instance.status);
+        instances = whole.into_iter().filter(fits).collect();
+    }
     Ok(Page { instances, next })
+}
+
+/// These instances with their documents, until those are enough for a page, and how many were looked at for it. One that
+/// is gone meanwhile is left out.
+async fn with_documents(db: &Db, heads: &[Instance]) -> Result<(Vec<Instance>, usize)> {
+    let ids: Vec<i64> = heads.iter().map(|head| head.id.0).collect();
+    let sql = include_str!("listed.sql");
+    let rows = db.all(|| sqlx::query(sql).bind(&ids).bind(PAGE_BYTES_MAX as i64)).await?;
+    let mut bytes = 0;
+    let mut found = HashMap::new();
+    for instance in readable(&rows, whole)? {
+        bytes += instance.state.as_str().len() + instance.output.as_ref().map_or(0, |out| out.as_str().len());
+        found.insert(instance.id, instance);
+    }
+    // Those at the end that are gone may as well not have been looked at.
+    let last = rows.last().map(|row| row.number::<usize>("nr")).transpose()?;
+    let read = if bytes >= PAGE_BYTES_MAX { last.unwrap_or(heads.len()) } else { heads.len() };
+    Ok((heads.iter().filter_map(|head| found.remove(&head.id)).collect(), read))
 }
 
 /// Whether a filter names what nobody can have because the database has no such text.
@@ -90,16 +129,28 @@ fn listing(filter: &Filter) -> Statement<'_> {
 pub(super) async fn history(
     db: &Db,
     id: InstanceId,
-    after_seq: u64,
-    events_max: usize,
-) -> Result<Vec<Event>> {
-    let sql = include_str!("history.sql");
-    let rows = db
-        .all(|| {
-            sqlx::query(sql).bind(id.0).bind(after_seq as i64).bind(events_max.min(i64::MAX as usize) as i64)
-        })
-        .await?;
-    readable(&rows, event)
+    events: Events,
+    bounds: Bounds,
+) -> Result<Portion<Event>> {
+    let (sql, from) = match events {
+        Events::After(seq) => (include_str!("history.sql"), seq),
+        Events::Before(seq) => (include_str!("history_back.sql"), seq),
+    };
+    let from = from.min(i64::MAX.cast_unsigned()).cast_signed();
+    portion(db, bounds, || sqlx::query(sql).bind(id.0).bind(from), event).await
+}
+
+/// The rows of a statement that ends by itself where the bounds are reached, and says in each row whether there are more.
+async fn portion<'q, T>(
+    db: &Db,
+    Bounds { rows_max, bytes_max }: Bounds,
+    statement: impl Fn() -> Statement<'q>,
+    read: impl Fn(&PgRow) -> Result<T>,
+) -> Result<Portion<T>> {
+    let number = |bound: usize| bound.min(i64::MAX as usize) as i64;
+    let rows = db.all(|| statement().bind(number(rows_max)).bind(number(bytes_max))).await?;
+    let more = rows.last().map_or(Ok(false), |last| last.value("more"))?;
+    Ok(Portion { items: readable(&rows, read)?, more })
 }
 
 fn event(row: &PgRow) -> Result<Event> {
@@ -122,14 +173,27 @@ fn run(row: &PgRow) -> Result<Option<Run>> {
     Ok(Some(Run { started_at, took_us, progress: row.json_or_none("progress")? }))
 }
 
-pub(super) async fn inbox(db: &Db, id: InstanceId) -> Result<Vec<InboxSignal>> {
-    let row = db.one(|| sqlx::query("select dormouse.inbox($1)::text as inbox").bind(id.0)).await?;
-    let inbox: Option<&str> = row.value("inbox")?;
-    inbox.map_or_else(|| Ok(Vec::new()), signals)
+pub(super) async fn inbox(
+    db: &Db,
+    id: InstanceId,
+    after: Option<SignalId>,
+    bounds: Bounds,
+) -> Result<Portion<InboxSignal>> {
+    let after = after.map_or(0, |after| after.0);
+    let signal = |row: &PgRow| {
+        Ok(InboxSignal {
+            id: SignalId(row.value("id")?),
+            name: row.value("name")?,
+            payload: row.json("payload")?,
+            dedup_key: row.value("dedup_key")?,
+            at: row.moment("at")?,
+        })
+    };
+    portion(db, bounds, || sqlx::query(include_str!("inbox.sql")).bind(id.0).bind(after), signal).await
 }
 
 pub(super) async fn situation(db: &Db, namespace: &str, target: &Target) -> Result<Option<Situation>> {
-    let Some(instance) = get(db, namespace, target).await? else { return Ok(None) };
+    let Some(instance) = head(db, namespace, target).await? else { return Ok(None) };
     let sql = include_str!("situation.sql");
     let rows = db.all(|| sqlx::query(sql).bind(instance.id.0)).await?;
     let Some(row) = rows.first() else { return Ok(None) };
@@ -145,18 +209,42 @@ pub(super) async fn situation(db: &Db, namespace: &str, target: &Target) -> Resu
     }))
 }
 
-pub(super) async fn stats(db: &Db) -> Result<Stats> {
-    let instances = db.all(|| sqlx::query(include_str!("stats.sql"))).await?;
-    let paused = "select namespace, queue from dormouse.paused_queues order by namespace, queue";
-    let paused = db.all(|| sqlx::query(paused)).await?;
+/// Every place of one namespace or of all, perhaps inside another statement. A namespace is named in a statement of its
+/// own: only then are its rows alone walked, by counts_namespace.
+macro_rules! places {
+    ($namespace:expr, $before:literal, $after:literal) => {
+        match $namespace {
+            Some(_) => concat!($before, include_str!("stats_of_namespace.sql"), $after),
+            None => concat!($before, include_str!("stats.sql"), $after),
+        }
+    };
+}
+
+pub(super) async fn stats(db: &Db, namespace: Option<&str>) -> Result<Stats> {
+    let order = places!(
+        namespace,
+        "select * from (\n",
+        ") place order by namespace, machine, version, step collate \"C\", status collate \"C\" limit $2"
+    );
+    let places = db.all(|| sqlx::query(order).bind(namespace).bind(PLACES_MAX as i64 + 1)).await?;
+    let more_places = places.len() > PLACES_MAX;
+    let sums =
+        places!(namespace, "select status, sum(count)::bigint as count from (\n", ") place group by status");
+    let sums = db.all(|| sqlx::query(sums).bind(namespace)).await?;
+    let sum = |row: &PgRow| Ok((row.status("status")?, row.number("count")?));
+    let paused = "select namespace, queue from dormouse.paused_queues where $1::text is null or namespace = $1 \
+                  order by namespace, queue limit $2";
+    let paused = db.all(|| sqlx::query(paused).bind(namespace).bind(QUEUES_MAX as i64)).await?;
     let next = "select min(wake_at) as next from dormouse.instances where wake_at is not null";
     let next = db.one(|| sqlx::query(next)).await?;
     let queue = |row: &PgRow| -> Result<QueueView> {
         Ok(QueueView { namespace: row.value("namespace")?, name: row.value("queue")?, paused: true })
     };
     Ok(Stats {
-        instances: readable(&instances, count)?,
-        awaiting: counted(awaiting(db, None).await?),
+        instances: readable(&places[..places.len().min(PLACES_MAX)], count)?,
+        more_places,
+        statuses: readable(&sums, sum)?.into_iter().collect(),
+        awaiting: counted(awaiting(db, namespace).await?),
         paused_queues: paused.iter().map(queue).collect::<Result<_>>()?,
         workers: workers(db).await?,
         next_wake_at: next.moment_or_none("next")?,
@@ -194,6 +282,12 @@ fn worker(row: &PgRow) -> Result<WorkerView> {
     })
 }
 
+/// An instance with its documents.
+fn whole(row: &PgRow) -> Result<Instance> {
+    Ok(Instance { state: row.json("state")?, output: row.json_or_none("output")?, ..instance(row)? })
+}
+
+/// A head.
 fn instance(row: &PgRow) -> Result<Instance> {
     Ok(Instance {
         id: InstanceId(row.value("id")?),
@@ -203,7 +297,7 @@ fn instance(row: &PgRow) -> Result<Instance> {
         key: row.value("key")?,
         status: row.status("status")?,
         step: row.value("step")?,
-        state: row.json("state")?,
+        state: Json::null(),
         seq: row.number("seq")?,
         attempt: row.number("attempt")?,
         queue: row.value("queue")?,
@@ -225,7 +319,7 @@ fn instance(row: &PgRow) -> Result<Instance> {
         parent_index: row.value::<Option<i32>>("parent_index")?.map(|index| index as u32),
         tags: row.value::<Option<_>>("tags")?.unwrap_or_default(),
         worker: row.value::<Option<i64>>("worker")?.map(WorkerId),
-        output: row.json_or_none("output")?,
+        output: None,
         last_error: row.value("last_error")?,
         created_at: row.moment("created_at")?,
         changed_at: row.moment("changed_at")?,

@@ -16,7 +16,7 @@ use crate::clock::micros;
 use crate::limits::storable;
 use crate::store::{
     Assigned, Completed, Completion, Effects, InteractionCount, InteractionFilter, Namespaces, Outbox,
-    Refusal, Reply, SendReport, UnitStore, Which, Written,
+    Portion, Refusal, Reply, SendReport, UnitStore, Which, Written,
 };
 use crate::{Dispatch, Error, InstanceId, Interaction, InteractionId, Json, Result, UnitId, UnitView};
 
@@ -68,7 +68,7 @@ impl UnitStore for PostgresStore {
         Box::pin(async move { query::interaction_in(&self.db, &namespace, &which).await })
     }
 
-    fn interactions(&self, filter: InteractionFilter) -> Reply<'_, Vec<Interaction>> {
+    fn interactions(&self, filter: InteractionFilter) -> Reply<'_, Portion<Interaction>> {
         Box::pin(async move { query::interactions(&self.db, &filter).await })
     }
 

@@ -2,4 +2,4 @@
 select namespace, queue, sum(count) from counts
 where status = 'runnable' and (?1 is null or namespace = ?1)
 group by namespace, queue having sum(count) <> 0
-order by namespace, queue
+order by namespace, queue limit ?2

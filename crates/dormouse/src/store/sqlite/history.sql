@@ -1,4 +1,4 @@
--- Events in order, each with the state after it, by history_seq.
+-- Events after one, in order, each with the state after it, by history_seq.
 select h.seq, h.kind, h.version, h.step, h.data, h.at, h.started_at, h.took_us, h.progress, coalesce(h.state, (
     select e.state from history e
     where e.instance = h.instance and e.seq < h.seq and e.state is not null

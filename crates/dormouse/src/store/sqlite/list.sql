@@ -1,5 +1,9 @@
 -- Newest first, by the primary key; every other condition filters the walk.
-select * from instances
+select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, blocked, paused,
+    cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index, awaits, wake_at,
+    wake, inbox, barrier, round, worker, substr(last_error, 1, 1000) as last_error, created_at, changed_at,
+    ended_at
+from instances
 where (:after is null or id < :after)
     and (:namespace is null or namespace = :namespace) and (:machine is null or machine = :machine)
     and (:status is null or status = :status) and (:queue is null or queue = :queue)

@@ -6,7 +6,11 @@ with recursive sets (awaits) as (
     select (select min(awaits) from instances where status = 'awaiting_signal' and awaits > sets.awaits)
     from sets where sets.awaits is not null
 )
-select i.* from sets
+select i.id, i.namespace, i.machine, i.version, i.key, i.status, i.step, i.seq, i.attempt, i.queue, i.priority,
+    i.lane, i.blocked, i.paused, i.cancel_requested, i.cancel_reason, i.cancelled_with, i.tags, i.parent,
+    i.parent_round, i.parent_index, i.awaits, i.wake_at, i.wake, i.inbox, i.barrier, i.round, i.worker,
+    substr(i.last_error, 1, 1000) as last_error, i.created_at, i.changed_at, i.ended_at
+from sets
 cross join instances i indexed by instances_awaiting on i.awaits = sets.awaits and i.status = 'awaiting_signal'
 where :awaiting in (select value from json_each(sets.awaits))
     and (:after is null or i.id > :after)

@@ -1,5 +1,7 @@
 //! Queries, on a snapshot.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow, named_params};
 
@@ -9,7 +11,10 @@ use super::insert::tags_text;
 use super::row::{names, status, wake};
 use super::tx::{resolve, timestamp};
 use crate::store::access::counted;
-use crate::store::{Addressee, Count, Filter, Namespaces, Page, QueueView, Situation, Stats, WorkerView};
+use crate::store::{
+    Addressee, Bounds, Count, Events, Filter, Namespaces, PAGE_BYTES_MAX, PLACES_MAX, Page, Portion,
+    QUEUES_MAX, QueueView, Situation, Stats, WorkerView,
+};
 use crate::{
     Error, Event, EventKind, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, SignalId, Status,
     Target, WorkerId,
@@ -17,7 +22,11 @@ use crate::{
 
 pub(super) fn get(conn: &Connection, namespace: &str, target: &Target) -> Result<Option<Instance>> {
     let Some(id) = resolve(conn, namespace, target)? else { return Ok(None) };
-    let found = conn.prepare_cached(include_str!("get.sql"))?.query_row([id.0], instance).optional()?;
+    let whole = |row: &SqlRow<'_>| {
+        let documents = Documents { state: row.get("state")?, output: row.get("output")? };
+        Ok(documents.into(instance(row)?))
+    };
+    let found = conn.prepare_cached(include_str!("get.sql"))?.query_row([id.0], whole).optional()?;
     Ok(found.filter(|instance| instance.namespace == namespace))
 }
 
@@ -36,6 +45,28 @@ pub(super) fn addressees(
         Ok(sql.query_row((id.0, namespace), read).optional()?)
     };
     targets.iter().map(addressee).collect()
+}
+
+pub(super) fn head(conn: &Connection, namespace: &str, target: &Target) -> Result<Option<Instance>> {
+    let Some(id) = resolve(conn, namespace, target)? else { return Ok(None) };
+    let found = conn.prepare_cached(include_str!("head.sql"))?.query_row([id.0], instance).optional()?;
+    Ok(found.filter(|instance| instance.namespace == namespace))
+}
+
+/// What a head leaves out.
+struct Documents {
+    state: Box<str>,
+    output: Option<Box<str>>,
+}
+
+impl Documents {
+    fn bytes(&self) -> usize {
+        self.state.len() + self.output.as_ref().map_or(0, |output| output.len())
+    }
+
+    fn into(self, head: Instance) -> Instance {
+        Instance { state: Json::trusted(self.state), output: self.output.map(Json::trusted), ..head }
+    }
 }
 
 pub(super) fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
@@ -76,32 +107,89 @@ pub(super) fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
         last = row.get("id")?;
         instances.extend(readable(last, instance(row))?);
     }
-    let next = last.filter(|_| count > filter.limit).map(InstanceId);
+    let mut next = last.filter(|_| count > filter.limit).map(InstanceId);
+    if !filter.heads_only && with_documents(conn, &mut instances)? {
+        next = instances.last().map(|last: &Instance| last.id);
+    }
     Ok(Page { instances, next })
+}
+
+/// Reads the documents of these instances until they are enough for a page, and says whether some were left out for it.
+fn with_documents(conn: &Connection, instances: &mut Vec<Instance>) -> Result<bool> {
+    let listed = instances.len();
+    let mut sql = conn.prepare_cached(include_str!("documents.sql"))?;
+    let (mut whole, mut bytes) = (Vec::new(), 0);
+    for mut head in instances.drain(..) {
+        if bytes >= PAGE_BYTES_MAX {
+            break;
+        }
+        let (error, documents) = sql.query_row([head.id.0], |row| {
+            Ok((row.get(0)?, Documents { output: row.get(1)?, state: row.get(2)? }))
+        })?;
+        bytes += documents.bytes();
+        head.last_error = error;
+        whole.push(documents.into(head));
+    }
+    *instances = whole;
+    Ok(instances.len() < listed)
+}
+
+/// Reads rows until they reach the bounds: no more than that is ever held.
+pub(super) fn portion<T>(
+    mut rows: rusqlite::Rows<'_>,
+    bounds: Bounds,
+    read: impl Fn(&SqlRow<'_>) -> rusqlite::Result<(usize, T)>,
+) -> Result<Portion<T>> {
+    let (mut items, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        if bounds.are_reached(items.len(), bytes) {
+            return Ok(Portion { items, more: true });
+        }
+        if let Some((row_bytes, item)) = readable(None, read(row))? {
+            bytes += row_bytes;
+            items.push(item);
+        }
+    }
+    Ok(Portion { items, more: false })
+}
+
+/// One row more than asked for tells whether there are more.
+pub(super) fn one_more(bounds: Bounds) -> i64 {
+    bounds.rows_max.saturating_add(1).min(i64::MAX as usize) as i64
 }
 
 pub(super) fn history(
     conn: &Connection,
     id: InstanceId,
-    after_seq: u64,
-    events_max: usize,
-) -> Result<Vec<Event>> {
-    let mut sql = conn.prepare_cached(include_str!("history.sql"))?;
-    let events = sql.query_map((id.0, after_seq, events_max as i64), |row| {
-        let kind: String = row.get(1)?;
-        Ok(Event {
-            seq: row.get(0)?,
-            kind: EventKind::parse(&kind).ok_or_else(|| strange("kind of event", &kind))?,
-            version: row.get(2)?,
-            step: row.get(3)?,
-            data: row.get::<_, Option<Box<str>>>(4)?.map(Json::trusted),
-            at: timestamp(row.get(5)?),
-            run: run(row)?,
-            state: Json::trusted(row.get::<_, Box<str>>(9)?),
-        })
-    })?;
-    let readable = events.filter_map(|event| readable(Some(id.0), event).transpose());
-    Ok(readable.collect::<rusqlite::Result<_>>()?)
+    events: Events,
+    bounds: Bounds,
+) -> Result<Portion<Event>> {
+    let (sql, from) = match events {
+        Events::After(seq) => (include_str!("history.sql"), seq),
+        Events::Before(seq) => (include_str!("history_back.sql"), seq),
+    };
+    let from = from.min(i64::MAX.cast_unsigned());
+    let mut sql = conn.prepare_cached(sql)?;
+    portion(sql.query((id.0, from, one_more(bounds)))?, bounds, |row| {
+        let event = event(row)?;
+        let json = |json: &Option<Json>| json.as_ref().map_or(0, |json| json.as_str().len());
+        let progress = event.run.as_ref().map_or(0, |run| json(&run.progress));
+        Ok((event.state.as_str().len() + json(&event.data) + progress, event))
+    })
+}
+
+fn event(row: &SqlRow<'_>) -> rusqlite::Result<Event> {
+    let kind: String = row.get(1)?;
+    Ok(Event {
+        seq: row.get(0)?,
+        kind: EventKind::parse(&kind).ok_or_else(|| strange("kind of event", &kind))?,
+        version: row.get(2)?,
+        step: row.get(3)?,
+        data: row.get::<_, Option<Box<str>>>(4)?.map(Json::trusted),
+        at: timestamp(row.get(5)?),
+        run: run(row)?,
+        state: Json::trusted(row.get::<_, Box<str>>(9)?),
+    })
 }
 
 fn run(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Run>> {
@@ -110,18 +198,34 @@ fn run(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Run>> {
     Ok(Some(Run { started_at: timestamp(started_at), took_us: row.get(7)?, progress }))
 }
 
+/// All that waits for an instance.
 pub(super) fn inbox(conn: &Connection, id: InstanceId) -> Result<Vec<InboxSignal>> {
     let mut sql = conn.prepare_cached(include_str!("inbox.sql"))?;
-    let signals = sql.query_map([id.0], |row| {
-        Ok(InboxSignal {
-            id: SignalId(row.get(0)?),
-            name: row.get(1)?,
-            payload: Json::trusted(row.get::<_, Box<str>>(2)?),
-            dedup_key: row.get(3)?,
-            at: timestamp(row.get(4)?),
-        })
-    })?;
+    let signals = sql.query_map([id.0], signal)?;
     Ok(signals.collect::<rusqlite::Result<_>>()?)
+}
+
+pub(super) fn inbox_page(
+    conn: &Connection,
+    id: InstanceId,
+    after: Option<SignalId>,
+    bounds: Bounds,
+) -> Result<Portion<InboxSignal>> {
+    let mut sql = conn.prepare_cached(include_str!("inbox_page.sql"))?;
+    portion(sql.query((id.0, after.map_or(0, |after| after.0), one_more(bounds)))?, bounds, |row| {
+        let signal = signal(row)?;
+        Ok((signal.payload.as_str().len(), signal))
+    })
+}
+
+fn signal(row: &SqlRow<'_>) -> rusqlite::Result<InboxSignal> {
+    Ok(InboxSignal {
+        id: SignalId(row.get(0)?),
+        name: row.get(1)?,
+        payload: Json::trusted(row.get::<_, Box<str>>(2)?),
+        dedup_key: row.get(3)?,
+        at: timestamp(row.get(4)?),
+    })
 }
 
 pub(super) fn situation(
@@ -130,7 +234,7 @@ pub(super) fn situation(
     target: &Target,
     now: Timestamp,
 ) -> Result<Option<Situation>> {
-    let Some(instance) = get(conn, namespace, target)? else { return Ok(None) };
+    let Some(instance) = head(conn, namespace, target)? else { return Ok(None) };
     let lane_holder = match &instance.lane {
         Some(lane) => conn
             .prepare_cached(include_str!("lane_holder.sql"))?
@@ -158,10 +262,22 @@ pub(super) fn situation(
     Ok(Some(Situation { instance, now, queue_paused, lane_holder, workers, ahead: ahead as usize }))
 }
 
-pub(super) fn stats(conn: &Connection) -> Result<Stats> {
-    let instances = conn
-        .prepare_cached(include_str!("stats.sql"))?
-        .query_map([], |row| {
+/// Every place of one namespace or of all, perhaps inside another statement. A namespace is named in a statement of its
+/// own: only then are its rows alone walked, by the primary key of the counts.
+macro_rules! places {
+    ($namespace:expr, $before:literal, $after:literal) => {
+        match $namespace {
+            Some(_) => concat!($before, include_str!("stats_of_namespace.sql"), $after),
+            None => concat!($before, include_str!("stats.sql"), $after),
+        }
+    };
+}
+
+pub(super) fn stats(conn: &Connection, namespace: Option<&str>) -> Result<Stats> {
+    let sql = places!(namespace, "", "order by namespace, machine, version, step, status limit ?2");
+    let mut instances: Vec<Count> = conn
+        .prepare_cached(sql)?
+        .query_map((namespace, PLACES_MAX as i64 + 1), |row| {
             let status = status(row.get_ref(4)?.as_str()?)?;
             Ok(Count {
                 namespace: row.get(0)?,
@@ -174,15 +290,30 @@ pub(super) fn stats(conn: &Connection) -> Result<Stats> {
         })?
         .filter_map(|count| readable(None, count).transpose())
         .collect::<rusqlite::Result<_>>()?;
+    let more_places = instances.len() > PLACES_MAX;
+    instances.truncate(PLACES_MAX);
+    let sql = places!(namespace, "select status, sum(count) from (\n", ") group by status");
+    let statuses: BTreeMap<Status, u64> = conn
+        .prepare_cached(sql)?
+        .query_map([namespace], |row| Ok((status(row.get_ref(0)?.as_str()?)?, row.get(1)?)))?
+        .filter_map(|count| readable(None, count).transpose())
+        .collect::<rusqlite::Result<_>>()?;
     let paused_queues = conn
-        .prepare_cached("select namespace, queue from paused_queues order by namespace, queue")?
-        .query_map([], |row| Ok(QueueView { namespace: row.get(0)?, name: row.get(1)?, paused: true }))?
+        .prepare_cached(
+            "select namespace, queue from paused_queues where ?1 is null or namespace = ?1
+             order by namespace, queue limit ?2",
+        )?
+        .query_map((namespace, QUEUES_MAX as i64), |row| {
+            Ok(QueueView { namespace: row.get(0)?, name: row.get(1)?, paused: true })
+        })?
         .collect::<rusqlite::Result<_>>()?;
     let next: Option<i64> =
         conn.prepare_cached(include_str!("due_next.sql"))?.query_row([], |row| row.get(0))?;
     Ok(Stats {
         instances,
-        awaiting: counted(awaiting(conn, None)?),
+        more_places,
+        statuses,
+        awaiting: counted(awaiting(conn, namespace)?),
         paused_queues,
         workers: workers(conn)?,
         next_wake_at: next.map(timestamp),
@@ -220,6 +351,7 @@ fn workers(conn: &Connection) -> Result<Vec<WorkerView>> {
     Ok(workers)
 }
 
+/// A head: its documents are read apart.
 fn instance(row: &SqlRow<'_>) -> rusqlite::Result<Instance> {
     let us = |name: &str| -> rusqlite::Result<Option<Timestamp>> {
         Ok(row.get::<_, Option<i64>>(name)?.map(timestamp))
@@ -232,7 +364,7 @@ fn instance(row: &SqlRow<'_>) -> rusqlite::Result<Instance> {
         key: row.get("key")?,
         status: status(row.get_ref("status")?.as_str()?)?,
         step: row.get("step")?,
-        state: Json::trusted(row.get::<_, Box<str>>("state")?),
+        state: Json::null(),
         seq: row.get("seq")?,
         attempt: row.get("attempt")?,
         queue: row.get("queue")?,
@@ -254,7 +386,7 @@ fn instance(row: &SqlRow<'_>) -> rusqlite::Result<Instance> {
         parent_index: row.get("parent_index")?,
         tags: names(row.get_ref("tags")?.as_str_or_null()?)?,
         worker: row.get::<_, Option<i64>>("worker")?.map(WorkerId),
-        output: row.get::<_, Option<Box<str>>>("output")?.map(Json::trusted),
+        output: None,
         last_error: row.get("last_error")?,
         created_at: timestamp(row.get("created_at")?),
         changed_at: timestamp(row.get("changed_at")?),

@@ -15,7 +15,7 @@ pub(super) use self::open::park_on_unit;
 pub(super) use self::resolve::{cancel_unit, fire, has_unit, let_go_unit};
 use super::SqliteStore;
 use crate::store::{
-    Assigned, Completed, Completion, InteractionCount, InteractionFilter, Namespaces, Outbox, Reply,
+    Assigned, Completed, Completion, InteractionCount, InteractionFilter, Namespaces, Outbox, Portion, Reply,
     SendReport, UnitStore, Which, Written,
 };
 use crate::{InstanceId, Interaction, InteractionId, UnitId, UnitView};
@@ -65,7 +65,7 @@ impl UnitStore for SqliteStore {
         self.read(move |conn| query::interaction(conn, &namespace, &which, now))
     }
 
-    fn interactions(&self, filter: InteractionFilter) -> Reply<'_, Vec<Interaction>> {
+    fn interactions(&self, filter: InteractionFilter) -> Reply<'_, Portion<Interaction>> {
         let now = self.clock.now();
         self.read(move |conn| query::interactions(conn, &filter, now))
     }

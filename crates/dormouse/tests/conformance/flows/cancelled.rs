@@ -68,7 +68,7 @@ async fn a_saga_that_waits_for_whatever_is_undone_when_it_is_cancelled(kit: Kit)
         let children = kit.list(Filter { parent: Some(id), ..Filter::default() }).await;
         assert!(children.iter().all(|child| child.status == Status::Cancelled), "{children:?}");
         let open = InteractionFilter { instance: Some(id), ..InteractionFilter::default() };
-        let open = shop.client().interactions(open).await.expect("a read");
+        let open = shop.client().interactions(open).await.expect("a read").items;
         assert!(open.iter().all(|asked| !asked.status.is_open()), "{open:?}");
         kit.story(id).await;
         shop.engine.shutdown().await;

@@ -106,7 +106,7 @@ async fn the_outside_is_asked_and_its_answers_are_taken_into_the_state(kit: Kit)
     let shop = Shop::open(&kit, Flow::new("f").then(dispatch("review", ask, hear)).then(act(ship))).await;
     let id = shop.start(2).await;
     assert_eq!(kit.until(id, Status::AwaitingCompletion).await.step, "review");
-    let open = shop.client().interactions(InteractionFilter::default()).await.expect("a read");
+    let open = shop.client().interactions(InteractionFilter::default()).await.expect("a read").items;
     for (interaction, who) in open.iter().zip(["Ada", "Bob"]).rev() {
         shop.client().complete(interaction.id, &who).await.expect("it is open");
     }
@@ -130,7 +130,7 @@ async fn the_outside_is_asked_after_a_sleep_too(kit: Kit) {
     kit.until(id, Status::Scheduled).await;
     kit.advance(HOUR);
     kit.until(id, Status::AwaitingCompletion).await;
-    let open = shop.client().interactions(InteractionFilter::default()).await.expect("a read");
+    let open = shop.client().interactions(InteractionFilter::default()).await.expect("a read").items;
     shop.client().complete(open[0].id, &"Ada").await.expect("it is open");
     assert_eq!(shop.outcome(id).await.approved_by, ["Ada"]);
     shop.engine.shutdown().await;

@@ -78,7 +78,7 @@ impl Random {
             148..150 => Op::Get(self.whom(Whom::Any)),
             150..154 => Op::Situation(self.whom(Whom::Live)),
             154..158 => Op::List(self.filter()),
-            158..161 => Op::Stats,
+            158..161 => Op::Stats(self.perhaps(2, |random| random.of(&NAMESPACES))),
             161..164 => Op::Backlog { namespace: self.perhaps(2, |random| random.of(&NAMESPACES)) },
             164..176 => Op::Complete(self.some(3, Self::answer)),
             176..186 => Op::Outbox {
@@ -256,6 +256,7 @@ impl Random {
             awaiting: self.perhaps(4, |random| random.of(&SIGNALS)),
             created_from: self.perhaps(5, Self::moment),
             created_before: self.perhaps(5, Self::moment),
+            heads_only: self.0.u32(0..3) == 0,
             after: self.perhaps(4, Self::pick),
             limit: self.of(&[0, 1, 3, 100]),
         }

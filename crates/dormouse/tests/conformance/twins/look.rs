@@ -1,5 +1,6 @@
 //! Reading all there is to see, and comparing it.
 
+use dormouse::store::{Bounds, Events};
 use dormouse::{Instance, InstanceId};
 
 use super::names::{Ids, Told, told};
@@ -23,8 +24,9 @@ impl Pair {
         for instance in self.lists.0.iter().filter(|instance| self.seen.get(&instance.id) != Some(*instance))
         {
             let right = InstanceId(self.names.instances.right(instance.id.0));
-            let left = self.left.store.inbox(instance.id).await.expect("a read");
-            let right = self.right.store.inbox(right).await.expect("a read");
+            let left =
+                self.left.store.inbox(instance.id, None, Bounds::rows(1000)).await.expect("a read").items;
+            let right = self.right.store.inbox(right, None, Bounds::rows(1000)).await.expect("a read").items;
             for (left, right) in left.iter().zip(&right) {
                 if !self.names.signals.knows_left(left.id.0) {
                     self.names.signals.add(left.id.0, right.id.0);
@@ -98,8 +100,9 @@ impl Pair {
         }
         for instance in left.iter().filter(changed) {
             let id_there = InstanceId(self.names.instances.right(instance.id.0));
-            let left = self.left.store.history(instance.id, 0, 1000).await;
-            let right = self.right.store.history(id_there, 0, 1000).await;
+            let left = self.left.store.history(instance.id, Events::After(0), Bounds::rows(1000)).await;
+            let right = self.right.store.history(id_there, Events::After(0), Bounds::rows(1000)).await;
+            let [left, right] = [left, right].map(|read| read.map(|read| read.items));
             for event in left.iter().flatten().filter(|event| event.at == instance.changed_at) {
                 *self.met.entry(event.kind.to_string()).or_default() += 1;
             }

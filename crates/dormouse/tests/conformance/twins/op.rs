@@ -14,32 +14,85 @@ pub enum Op {
     Deliver(Vec<(Whom, NewSignal)>),
     Claim(Claim),
     Commit(Vec<Outcome>),
-    Due { rows_max: usize },
+    Due {
+        rows_max: usize,
+    },
     Advance(Duration),
-    Register { name: &'static str, lease: Duration },
-    Heartbeat { worker: Pick, lease: Duration },
-    Deregister { worker: Pick },
-    Reap { rows_max: usize },
+    Register {
+        name: &'static str,
+        lease: Duration,
+    },
+    Heartbeat {
+        worker: Pick,
+        lease: Duration,
+    },
+    Deregister {
+        worker: Pick,
+    },
+    Reap {
+        rows_max: usize,
+    },
     Release(Vec<Pick>, Tried),
-    Cancel { whom: Whom, reason: Option<&'static str>, seq: Expected },
-    Retry { whom: Whom, at: Option<dormouse::At>, seq: Expected },
-    Amend { whom: Whom, signal: Pick, payload: Option<Json>, seq: Expected },
-    Tag { whom: Whom, add: Vec<String>, remove: Vec<String> },
+    Cancel {
+        whom: Whom,
+        reason: Option<&'static str>,
+        seq: Expected,
+    },
+    Retry {
+        whom: Whom,
+        at: Option<dormouse::At>,
+        seq: Expected,
+    },
+    Amend {
+        whom: Whom,
+        signal: Pick,
+        payload: Option<Json>,
+        seq: Expected,
+    },
+    Tag {
+        whom: Whom,
+        add: Vec<String>,
+        remove: Vec<String>,
+    },
     Pause(Whom, Expected),
     Resume(Whom, Expected),
-    PauseQueue { namespace: &'static str, queue: &'static str },
-    ResumeQueue { namespace: &'static str, queue: &'static str },
-    CollectEnded { namespace: Option<&'static str>, age: Duration, rows_max: usize },
-    CollectEvents { age: Duration, rows_max: usize },
+    PauseQueue {
+        namespace: &'static str,
+        queue: &'static str,
+    },
+    ResumeQueue {
+        namespace: &'static str,
+        queue: &'static str,
+    },
+    CollectEnded {
+        namespace: Option<&'static str>,
+        age: Duration,
+        rows_max: usize,
+    },
+    CollectEvents {
+        age: Duration,
+        rows_max: usize,
+    },
     Complete(Vec<Answer>),
-    Outbox { namespaces: Option<Vec<&'static str>>, rows_max: usize, lease: Duration },
+    Outbox {
+        namespaces: Option<Vec<&'static str>>,
+        rows_max: usize,
+        lease: Duration,
+    },
     Sent(Vec<(Pick, SendOutcome)>),
-    Assign { item: Pick, who: &'static str, lease: Duration },
+    Assign {
+        item: Pick,
+        who: &'static str,
+        lease: Duration,
+    },
     Get(Whom),
     Situation(Whom),
     List(Filter),
-    Stats,
-    Backlog { namespace: Option<&'static str> },
+    /// Of a namespace or of all.
+    Stats(Option<&'static str>),
+    Backlog {
+        namespace: Option<&'static str>,
+    },
 }
 
 /// One of those that are there, counted around.
@@ -139,6 +192,7 @@ pub struct Filter {
     pub awaiting: Option<&'static str>,
     pub created_from: Option<Timestamp>,
     pub created_before: Option<Timestamp>,
+    pub heads_only: bool,
     pub after: Option<Pick>,
     pub limit: usize,
 }

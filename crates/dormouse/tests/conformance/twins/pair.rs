@@ -151,7 +151,9 @@ impl Pair {
                     Box::pin(async move {
                         let found = store.get(ns.clone(), target.clone()).await?;
                         let inbox = match &found {
-                            Some(instance) => store.inbox(instance.id).await?,
+                            Some(instance) => {
+                                store.inbox(instance.id, None, store::Bounds::rows(1000)).await?.items
+                            }
                             None => Vec::new(),
                         };
                         let signal = signal.of(&inbox).map_or(dormouse::SignalId(0), |signal| signal.id);
@@ -233,7 +235,9 @@ impl Pair {
                 let [left, right] = [Side::Left, Side::Right].map(|side| self.filter(filter, side));
                 self.both(|store, side| store.list(side.of(&left, &right).clone())).await?;
             }
-            Op::Stats => drop(self.both(|store, _| store.stats()).await?),
+            Op::Stats(namespace) => {
+                drop(self.both(|store, _| store.stats(namespace.map(str::to_owned))).await?);
+            }
             Op::Backlog { namespace } => {
                 self.both(|store, _| store.backlog(namespace.map(str::to_owned))).await?;
             }
@@ -521,6 +525,7 @@ impl Pair {
             awaiting: filter.awaiting.map(str::to_owned),
             created_from: filter.created_from,
             created_before: filter.created_before,
+            heads_only: filter.heads_only,
             after: id(filter.after),
             limit: filter.limit,
         }

@@ -227,7 +227,7 @@ async fn interactions_are_listed_oldest_first_in_pages(kit: Kit) {
             loop {
                 let after = listed.last().copied();
                 let filter = InteractionFilter { status, instance, after, limit: 2, ..Default::default() };
-                let page = kit.store.interactions(filter).await.expect("a read");
+                let page = kit.store.interactions(filter).await.expect("a read").items;
                 if page.is_empty() {
                     break;
                 }
@@ -262,14 +262,14 @@ async fn interactions_are_listed_by_what_they_are(kit: Kit) {
     ];
     for (filter, expected) in filters {
         let listed = kit.store.interactions(InteractionFilter { limit: 100, ..filter.clone() }).await;
-        let listed = listed.expect("a read");
+        let listed = listed.expect("a read").items;
         let asked: Vec<String> =
             listed.iter().map(|item| item.request.decode("request").expect("a text")).collect();
         assert_eq!(asked, expected, "{filter:?}");
     }
     kit.advance(HOUR);
     let anns = InteractionFilter { assignee: Some("ann".to_owned()), limit: 100, ..any() };
-    assert!(kit.store.interactions(anns).await.expect("a read").is_empty(), "her claim is over");
+    assert!(kit.store.interactions(anns).await.expect("a read").items.is_empty(), "her claim is over");
 }
 
 async fn interactions_are_counted_with_the_oldest_of_each(kit: Kit) {

@@ -70,7 +70,7 @@ pub(super) async fn verdicts(kit: &Kit, instance: InstanceId) -> Vec<String> {
 pub(super) async fn pending(kit: &Kit) -> Vec<Interaction> {
     let status = Some(InteractionStatus::Pending);
     let filter = InteractionFilter { status, limit: 10_000, ..InteractionFilter::default() };
-    kit.store.interactions(filter).await.expect("a read")
+    kit.store.interactions(filter).await.expect("a read").items
 }
 
 pub(super) fn completion(to: impl Into<Which>, output: impl Serialize) -> Completion {

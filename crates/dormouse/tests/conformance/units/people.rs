@@ -91,7 +91,7 @@ impl Transport for Kitchen {
 }
 
 async fn listed(client: &Client, filter: InteractionFilter) -> Vec<InteractionId> {
-    client.interactions(filter).await.expect("a read").iter().map(|item| item.id).collect()
+    client.interactions(filter).await.expect("a read").items.iter().map(|item| item.id).collect()
 }
 
 fn of(assignee: Option<&str>, group: Option<&str>) -> InteractionFilter {
@@ -174,7 +174,7 @@ async fn who_answered_is_kept_whichever_way_the_answer_came(kit: Kit) {
     let told = engine.client().wait::<Menu>(id, SOON).await.expect("an output");
     assert!(told.iter().all(|told| told.by.as_deref() == Some("kitchen")), "{told:?}");
     let all = engine.client().interactions(InteractionFilter { instance: Some(id), ..of(None, None) }).await;
-    let by: Vec<_> = all.expect("a read").into_iter().map(|item| item.answered_by).collect();
+    let by: Vec<_> = all.expect("a read").items.into_iter().map(|item| item.answered_by).collect();
     assert_eq!(by, [Some("kitchen".to_owned()), Some("kitchen".to_owned())]);
     engine.shutdown().await;
 

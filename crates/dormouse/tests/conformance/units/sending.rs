@@ -452,7 +452,7 @@ impl Kit {
         loop {
             changes.borrow_and_update();
             let filter = dormouse::store::InteractionFilter { limit: 1000, ..Default::default() };
-            let all = self.store.interactions(filter).await.expect("a read");
+            let all = self.store.interactions(filter).await.expect("a read").items;
             if all.iter().filter(|item| wanted(item)).count() >= count {
                 return;
             }

@@ -165,7 +165,7 @@ async fn what_could_not_be_asked_goes_to_the_handler(kit: Kit) {
         assert_eq!(kit.story(id).await, [EventKind::Created, EventKind::Failed]);
     }
     let asked = kit.store.interactions(InteractionFilter { limit: 1, ..InteractionFilter::default() }).await;
-    assert!(asked.expect("a read").is_empty(), "nothing is stored of what was refused");
+    assert!(asked.expect("a read").items.is_empty(), "nothing is stored of what was refused");
     engine.shutdown().await;
 }
 

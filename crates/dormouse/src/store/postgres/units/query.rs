@@ -5,7 +5,7 @@ use sqlx::postgres::PgRow;
 
 use super::super::db::{Db, Statement};
 use super::super::types::{Columns, Moment, readable, strange};
-use crate::store::{InteractionCount, InteractionFilter, Which};
+use crate::store::{InteractionCount, InteractionFilter, PAGE_BYTES_MAX, Portion, Which};
 use crate::{
     InstanceId, Interaction, InteractionId, InteractionStatus, Json, OnFailure, Result, Shape, UnitId,
     UnitStatus, UnitView,
@@ -54,12 +54,30 @@ macro_rules! listing {
     };
 }
 
-pub(super) async fn interactions(db: &Db, filter: &InteractionFilter) -> Result<Vec<Interaction>> {
+pub(super) async fn interactions(db: &Db, filter: &InteractionFilter) -> Result<Portion<Interaction>> {
     if asks_for_nul(filter) {
-        return Ok(Vec::new());
+        return Ok(Portion::default());
     }
-    let rows = db.all(|| bound(listing!(filter, "", ""), filter, filter.limit)).await?;
-    readable(&rows, interaction)
+    let sql = listing!(filter, "select id from (\n", ") listed order by id");
+    // One more than asked for tells whether there are more.
+    let rows = db.all(|| bound(sql, filter, filter.limit.saturating_add(1))).await?;
+    let mut ids = rows.iter().map(|row| row.value("id")).collect::<Result<Vec<i64>>>()?;
+    let more = ids.len() > filter.limit;
+    ids.truncate(filter.limit);
+    let sql = include_str!("../interactions_listed.sql");
+    let rows = db.all(|| sqlx::query(sql).bind(&ids).bind(PAGE_BYTES_MAX as i64)).await?;
+    let last = rows.last().map(|row| row.value::<i64>("id")).transpose()?;
+    // One that was found a moment ago may be in another status by now, or gone.
+    let items = readable(&rows, interaction)?;
+    let more = more || ids.last().copied() != last && bytes(&items) >= PAGE_BYTES_MAX;
+    Ok(Portion { items, more })
+}
+
+fn bytes(interactions: &[Interaction]) -> usize {
+    let bytes = |one: &Interaction| {
+        one.request.as_str().len() + one.output.as_ref().map_or(0, |output| output.as_str().len())
+    };
+    interactions.iter().map(bytes).sum()
 }
 
 pub(super) async fn count_interactions(db: &Db, filter: &InteractionFilter) -> Result<Vec<InteractionCount>> {

@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
 
-use super::super::fault::{readable, strange};
+use super::super::fault::strange;
+use super::super::query::{one_more, portion};
 use super::super::tx::timestamp;
-use crate::store::{InteractionCount, InteractionFilter, Which};
+use crate::store::{Bounds, InteractionCount, InteractionFilter, Portion, Which};
 use crate::{
     InstanceId, Interaction, InteractionId, InteractionStatus, Json, OnFailure, Result, Shape, UnitId,
     UnitStatus, UnitView,
@@ -99,8 +100,12 @@ pub(super) fn interactions(
     conn: &Connection,
     filter: &InteractionFilter,
     now: Timestamp,
-) -> Result<Vec<Interaction>> {
-    list(conn, listing!(filter, "", ""), filter, now, interaction_row)
+) -> Result<Portion<Interaction>> {
+    list(conn, listing!(filter, "", ""), (filter, Bounds::rows(filter.limit)), now, |row| {
+        let one = interaction_row(row)?;
+        let output = one.output.as_ref().map_or(0, |output| output.as_str().len());
+        Ok((one.request.as_str().len() + output, one))
+    })
 }
 
 pub(super) fn count_interactions(
@@ -108,49 +113,39 @@ pub(super) fn count_interactions(
     filter: &InteractionFilter,
     now: Timestamp,
 ) -> Result<Vec<InteractionCount>> {
-    let all = InteractionFilter { limit: usize::MAX, ..filter.clone() };
     let sql = listing!(
         filter,
         "select transport, status, count(*), min(opened_at) from (\n",
         ") group by transport, status order by transport, status"
     );
-    list(conn, sql, &all, now, |row| {
-        Ok(InteractionCount {
-            transport: row.get(0)?,
-            status: status(row, 1)?,
-            count: row.get(2)?,
-            oldest: timestamp(row.get(3)?),
-        })
-    })
+    let counted = list(conn, sql, (filter, Bounds::rows(usize::MAX)), now, |row| {
+        let (transport, status) = (row.get(0)?, status(row, 1)?);
+        Ok((0, InteractionCount { transport, status, count: row.get(2)?, oldest: timestamp(row.get(3)?) }))
+    })?;
+    Ok(counted.items)
 }
 
 fn list<T>(
     conn: &Connection,
     sql: &str,
-    filter: &InteractionFilter,
+    (filter, bounds): (&InteractionFilter, Bounds),
     now: Timestamp,
-    read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
-) -> Result<Vec<T>> {
+    read: impl Fn(&Row<'_>) -> rusqlite::Result<(usize, T)>,
+) -> Result<Portion<T>> {
     let mut sql = conn.prepare_cached(sql)?;
-    let limit = filter.limit.min(i64::MAX as usize) as i64;
     let all = named_params! {
         ":after": filter.after.map(|id| id.0), ":namespace": filter.namespace,
         ":status": filter.status.map(InteractionStatus::as_str), ":transport": filter.transport,
         ":machine": filter.machine, ":step": filter.step, ":instance": filter.instance.map(|id| id.0),
         ":assignee": filter.assignee, ":group": filter.group, ":now": now.as_microsecond(),
-        ":opened_before": filter.opened_before.map(Timestamp::as_microsecond), ":limit": limit,
+        ":opened_before": filter.opened_before.map(Timestamp::as_microsecond), ":limit": one_more(bounds),
     };
     for (name, value) in all {
         if let Some(index) = sql.parameter_index(name)? {
             sql.raw_bind_parameter(index, value)?;
         }
     }
-    let mut listed = Vec::new();
-    let mut rows = sql.raw_query();
-    while let Some(row) = rows.next()? {
-        listed.extend(readable(None, read(row))?);
-    }
-    Ok(listed)
+    portion(sql.raw_query(), bounds, read)
 }
 
 pub(super) fn interaction_row(row: &Row<'_>) -> rusqlite::Result<Interaction> {
