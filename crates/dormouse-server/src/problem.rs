@@ -69,6 +69,8 @@ causes! {
     NoTarget => "no-target", NOT_FOUND;
     /// There is no such signal in the inbox.
     NoSignal => "no-signal", NOT_FOUND;
+    /// The inbox of the instance holds as much as it may.
+    InboxFull => "inbox-full", CONFLICT;
     /// There is no such event in the history.
     NoEvent => "no-event", NOT_FOUND;
     /// There is no such route.
@@ -220,6 +222,7 @@ impl From<Error> for Problem {
             Error::NoTarget(_) => problem(Cause::NoTarget),
             Error::PayloadRefused { signal, .. } => problem(Cause::PayloadRefused).with("signal", signal),
             Error::NoSignal { .. } => problem(Cause::NoSignal),
+            Error::InboxFull(_) => problem(Cause::InboxFull),
             Error::NotFound(_) => problem(Cause::NotFound),
             Error::TokenRefused(refusal) => Self::token_refused(refusal),
             Error::CompletionRefused { refusal, .. } => {

@@ -125,6 +125,25 @@ pub enum Error {
     /// A signal for an instance that is unknown or has ended; nothing was stored.
     #[error("no live instance {0} to signal: it is unknown or has ended")]
     NoTarget(Target),
+    /// A signal for which the inbox of its target has no room; nothing was stored.
+    #[error(
+        "the inbox of instance {0} is full: it holds as many signals, or as many bytes of them, as the limit allows; let it run, drop signals from its inbox, or raise the limit"
+    )]
+    InboxFull(Target),
+    /// An instance whose step would be handed more than the configured limit.
+    #[error(
+        "the {what} of instance {id} are {bytes} bytes and a step is handed at most {limit_bytes}: drop some of them, or raise the limit, and retry it"
+    )]
+    TooMuchToRead {
+        /// The instance.
+        id: InstanceId,
+        /// Its signals, or its children.
+        what: &'static str,
+        /// Their size.
+        bytes: u64,
+        /// The limit in force.
+        limit_bytes: usize,
+    },
     /// A payload that the machine's declaration of the signal refuses; nothing was stored.
     #[error("the payload of signal {signal:?} is refused by machine {machine}: {reason}")]
     PayloadRefused {

@@ -6,7 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{Limits, check_name, check_tags, check_version};
+use crate::limits::{InboxMax, Limits, check_name, check_tags, check_version};
 use crate::machine::{decode_at, encode_at};
 use crate::{Error, History, Job, JobMachine, JobState, Json, Machine, NewSignal, Result, When};
 
@@ -229,6 +229,9 @@ pub struct NewInstance {
     /// Why its state could not be encoded; told when it is inserted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) invalid: Option<String>,
+    /// How much the inbox may hold that gets its signals.
+    #[serde(skip)]
+    pub(crate) inbox_max: InboxMax,
 }
 
 impl NewInstance {
@@ -279,6 +282,7 @@ impl NewInstance {
             even_if_unknown: false,
             is_typed: false,
             invalid: None,
+            inbox_max: InboxMax::default(),
         }
     }
 
@@ -370,7 +374,17 @@ impl NewInstance {
             }
             names.iter().try_for_each(|name| check_name("signal name", name))?;
         }
-        self.signals.iter().try_for_each(|signal| signal.check(limits))
+        self.signals.iter().try_for_each(|signal| signal.check(limits))?;
+        let bytes = self.signals.iter().map(|signal| signal.payload.as_str().len() as u64).sum();
+        if !limits.inbox().allows(self.signals.len(), bytes) {
+            return Err(Error::InvalidState(format!(
+                "it comes with {} signals of {bytes} bytes, and an inbox holds {} signals of {} bytes",
+                self.signals.len(),
+                limits.inbox_max,
+                limits.inbox_bytes_max
+            )));
+        }
+        Ok(())
     }
 }
 

@@ -53,7 +53,7 @@ pub use crate::instance::{
     At, DEFAULT_NAMESPACE, Inserted, Instance, InstanceId, KeyScope, NewInstance, Status, Wake, WorkerId,
 };
 pub use crate::json::Json;
-pub use crate::limits::{Limits, NAME_BYTES_MAX, REASON_BYTES_MAX, TAG_BYTES_MAX, TAGS_MAX};
+pub use crate::limits::{InboxMax, Limits, NAME_BYTES_MAX, REASON_BYTES_MAX, TAG_BYTES_MAX, TAGS_MAX};
 pub use crate::machine::{
     Accepted, Declaration, DynMachine, Fault, Final, Job, JobMachine, JobState, Machine, Registry, Running,
     Stated, StepError, StepResult, Taken,

@@ -26,6 +26,14 @@ pub struct Limits {
     /// How many objects and arrays may be inside each other in a state, payload or output (64 unless set). Some readers
     /// stop at 128.
     pub document_depth_max: usize,
+    /// The most signals that may wait in one inbox (10,000 unless set).
+    pub inbox_max: usize,
+    /// The most bytes of payloads that may wait in one inbox (16 MiB unless set).
+    pub inbox_bytes_max: usize,
+    /// The most bytes that a step is handed besides its state: its inbox, and its children's outputs and states (256 MiB
+    /// unless set). An instance whose step would be handed more is failed; a retry runs it when there is less, or the
+    /// limit is higher.
+    pub reading_bytes_max: usize,
     /// The most children one spawn may insert (10,000 unless set).
     pub children_max: usize,
     /// The most items in a unit's batch, or in a list that answers one (10,000 unless set).
@@ -34,11 +42,36 @@ pub struct Limits {
     pub each_max: usize,
 }
 
+/// How much may wait in one inbox, as its sender has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InboxMax {
+    /// Signals.
+    pub signals: usize,
+    /// Bytes of their payloads.
+    pub bytes: usize,
+}
+
+impl InboxMax {
+    /// Whether an inbox may hold this much.
+    pub(crate) fn allows(self, signals: usize, bytes: u64) -> bool {
+        signals <= self.signals && bytes <= self.bytes as u64
+    }
+}
+
+impl Default for InboxMax {
+    fn default() -> Self {
+        Limits::default().inbox()
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
             document_bytes_max: 1024 * 1024,
             document_depth_max: 64,
+            inbox_max: 10_000,
+            inbox_bytes_max: 16 * 1024 * 1024,
+            reading_bytes_max: 256 * 1024 * 1024,
             children_max: 10_000,
             items_max: 10_000,
             each_max: 100_000,
@@ -64,6 +97,11 @@ impl Limits {
                 Err(Error::UnreadableDocument { what, holds })
             }
         }
+    }
+
+    /// How much an inbox may hold.
+    pub(crate) fn inbox(&self) -> InboxMax {
+        InboxMax { signals: self.inbox_max, bytes: self.inbox_bytes_max }
     }
 
     /// Refuses what is larger than a document may be.

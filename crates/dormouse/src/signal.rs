@@ -234,4 +234,6 @@ pub enum Delivered {
     Duplicate,
     /// The target is unknown or has ended; nothing was stored.
     NoTarget,
+    /// The target's inbox holds as much as it may; nothing was stored.
+    InboxFull,
 }

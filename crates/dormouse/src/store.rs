@@ -48,8 +48,9 @@ pub use self::units::{
 };
 use crate::poke::Hub;
 use crate::{
-    At, ChildView, Declaration, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance,
-    NewSignal, ParentRef, Process, Result, Run, SignalId, Target, Transition, Wake, When, WorkerId,
+    At, ChildView, Declaration, Delivered, Event, InboxMax, InboxSignal, Inserted, Instance, InstanceId,
+    NewInstance, NewSignal, ParentRef, Process, Result, Run, SignalId, Target, Transition, Wake, When,
+    WorkerId,
 };
 
 /// A store's answer.
@@ -77,6 +78,10 @@ pub trait Store: UnitStore + Send + Sync + 'static {
 
     /// Takes runnable rows for a worker, by priority, then time.
     fn claim(&self, claim: Claim) -> Reply<'_, Written<Vec<Claimed>>>;
+
+    /// What the step of a claimed row is handed besides its state. If inbox or children are larger than this it is
+    /// [`crate::Error::TooMuchToRead`].
+    fn reading(&self, id: InstanceId, bytes_max: usize) -> Reply<'_, Reading>;
 
     /// How many groups of outcomes it is worth committing at a time.
     fn groups_max(&self) -> usize {
@@ -314,6 +319,8 @@ pub struct Delivery {
     pub target: Target,
     /// The signal.
     pub signal: NewSignal,
+    /// How much the inbox may hold that it goes to.
+    pub inbox_max: InboxMax,
 }
 
 /// Which namespaces a worker serves.
@@ -369,11 +376,25 @@ pub struct Claimed {
     pub inbox: Vec<InboxSignal>,
     /// The children of the round it was parked on.
     pub children: Vec<ChildView>,
+    /// Whether inbox and children are too large to come with a claim, and are to be read with [`Store::reading`].
+    pub is_apart: bool,
     /// Whether its transitions are recorded.
     pub keeps_history: bool,
     /// The store's time.
     pub now: Timestamp,
 }
+
+/// What a claimed row's step is handed besides its state, where that is too large to come with its claim.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// Its inbox.
+    pub inbox: Vec<InboxSignal>,
+    /// The children of the round it was parked on.
+    pub children: Vec<ChildView>,
+}
+
+/// The most bytes of an inbox, or of a round's children, that come with a claim.
+pub(crate) const READ_WITH_CLAIM_MAX: u64 = 64 * 1024;
 
 /// An outcome to be committed.
 #[derive(Clone, Debug)]

@@ -50,6 +50,8 @@ enum DeliveredWord {
     Duplicate,
     /// The target is unknown or has ended; nothing was stored.
     NoTarget,
+    /// The target's inbox holds as much as it may; nothing was stored.
+    InboxFull,
 }
 
 impl From<Delivered> for DeliveredView {
@@ -60,6 +62,7 @@ impl From<Delivered> for DeliveredView {
             }
             Delivered::Duplicate => Self { delivered: DeliveredWord::Duplicate, id: None, woke: false },
             Delivered::NoTarget => Self { delivered: DeliveredWord::NoTarget, id: None, woke: false },
+            Delivered::InboxFull => Self { delivered: DeliveredWord::InboxFull, id: None, woke: false },
         }
     }
 }

@@ -114,6 +114,9 @@ pub(super) async fn one(call: Call<Nothing, StartBody>) -> Result<Answer<Started
                     format!("the key is held by instance {holder}, which has ended and takes no signal");
                 return Err(Problem::new(Cause::KeyTaken, told).with("holder", holder.0));
             }
+            if signals.contains(&Delivered::InboxFull) {
+                return Err(dormouse::Error::InboxFull(holder.into()).into());
+            }
             Answer::ok(StartedView::of(inserted))
         }
         Inserted::Taken { holder, .. } => {

@@ -70,7 +70,12 @@ impl Worker {
         let target = Target::Id(InstanceId(id));
         self.runtime.block_on(async {
             self.until(id, 2).await;
-            let delivery = Delivery { namespace: "default".to_owned(), target, signal };
+            let delivery = Delivery {
+                namespace: "default".to_owned(),
+                target,
+                signal,
+                inbox_max: dormouse::InboxMax::default(),
+            };
             let written = store.deliver(vec![delivery]).await.expect("a delivery");
             store.poke(&written.effects);
             self.until(id, 4).await;

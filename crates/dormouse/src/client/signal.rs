@@ -13,7 +13,7 @@ use crate::{Delivered, Error, Json, NewSignal, Result, Signal, Target};
 impl Client {
     /// Sends a signal to an instance, by id or by key. Awaiting it gives what became of it, once durable.
     ///
-    /// A target that is unknown or has ended is [`Error::NoTarget`].
+    /// A target that is unknown or has ended is [`Error::NoTarget`], one whose inbox has no room [`Error::InboxFull`].
     #[must_use = "nothing is sent before the call is awaited"]
     pub fn signal<T: Serialize>(
         &self,
@@ -41,7 +41,9 @@ impl Client {
     ) -> Result<Vec<Delivered>> {
         let signals: Vec<_> = signals.into_iter().collect();
         self.check_all(&signals).await?;
-        let delivery = |(target, signal)| Delivery { namespace: self.namespace.to_string(), target, signal };
+        let inbox_max = self.limits.inbox();
+        let delivery =
+            |(target, signal)| Delivery { namespace: self.namespace.to_string(), target, signal, inbox_max };
         let batch = signals.into_iter().map(delivery).collect();
         let delivered = self.applied(self.store.deliver(batch).await?);
         tracing::trace!(signals = delivered.len(), "signalled");
@@ -52,11 +54,13 @@ impl Client {
         let sent = [(target, signal)];
         self.check_all(&sent).await?;
         let [(target, signal)] = sent;
-        let delivery = Delivery { namespace: self.namespace.to_string(), target: target.clone(), signal };
+        let (namespace, inbox_max) = (self.namespace.to_string(), self.limits.inbox());
+        let delivery = Delivery { namespace, target: target.clone(), signal, inbox_max };
         let delivered = self.applied(self.store.deliver(vec![delivery]).await?);
         tracing::trace!(%target, ?delivered, "signalled");
         match delivered.into_iter().next().expect("one signal, one answer") {
             Delivered::NoTarget => Err(Error::NoTarget(target)),
+            Delivered::InboxFull => Err(Error::InboxFull(target)),
             delivered => Ok(delivered),
         }
     }

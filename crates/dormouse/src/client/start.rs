@@ -41,6 +41,7 @@ impl Client {
             Inserted::New(id) => Ok(Started::New(id)),
             Inserted::Taken { holder, signals } => match signals.first() {
                 Some(Delivered::NoTarget) | None => Err(Error::NoTarget(Target::Id(holder))),
+                Some(Delivered::InboxFull) => Err(Error::InboxFull(Target::Id(holder))),
                 Some(delivered) => Ok(Started::Signalled(holder, *delivered)),
             },
         }
@@ -67,6 +68,7 @@ impl Client {
     fn admit(&self, new: &mut NewInstance) -> Result<()> {
         self.namespace.as_ref().clone_into(&mut new.namespace);
         new.history.get_or_insert(self.history);
+        new.inbox_max = self.limits.inbox();
         new.check(&self.limits)
     }
 }

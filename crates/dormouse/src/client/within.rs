@@ -43,9 +43,11 @@ impl Client {
         {
             self.check_signal(&to.machine, to.version, &to.awaits, &signal).await?;
         }
-        let delivery = Delivery { namespace: self.namespace.to_string(), target: target.clone(), signal };
+        let (namespace, inbox_max) = (self.namespace.to_string(), self.limits.inbox());
+        let delivery = Delivery { namespace, target: target.clone(), signal, inbox_max };
         match postgres::deliver_in(conn, delivery).await? {
             Delivered::NoTarget => Err(Error::NoTarget(target)),
+            Delivered::InboxFull => Err(Error::InboxFull(target)),
             delivered => Ok(delivered),
         }
     }

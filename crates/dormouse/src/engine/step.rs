@@ -13,9 +13,9 @@ use tracing::Instrument;
 
 use super::lease::Registered;
 use super::queue::{Hand, RunningPlace};
-use super::{Shared, effects, lease, unread};
+use super::{FAULT_PAUSE, Shared, effects, lease, unread};
 use crate::context::{Own, Progress};
-use crate::store::{Claimed, Commit, Hold, Receipt, Rider, Tried, Written};
+use crate::store::{Claimed, Commit, Hold, Reading, Receipt, Rider, Tried, Written};
 use crate::{At, Context, DynMachine, Error, Fault, Run, Spawn, StepError, Transition};
 
 /// A claimed row that starts to run.
@@ -31,6 +31,7 @@ pub(super) struct Starting {
 pub(super) async fn run(shared: &Shared, starting: Starting, place: RunningPlace) {
     let Starting { row, registered, cancel, hand, mut handed_out } = starting;
     let mut place = Some(place);
+    let Some(row) = read_apart(shared, row).await else { return };
     let machine =
         shared.registry.get(&row.machine, row.version).expect("only registered machines are claimed").clone();
     let lifted = lift(&*machine, &row);
@@ -107,6 +108,30 @@ pub(super) async fn run(shared: &Shared, starting: Starting, place: RunningPlace
             _ => return,
         }
     }
+}
+
+/// The row with what is too large to come with its claim. One of which that cannot be read is set aside, and it alone.
+async fn read_apart(shared: &Shared, row: Claimed) -> Option<Claimed> {
+    if !row.is_apart {
+        return Some(row);
+    }
+    let error = match shared.store.reading(row.id, shared.config.limits.reading_bytes_max).await {
+        Ok(Reading { inbox, children }) => return Some(Claimed { inbox, children, ..row }),
+        Err(error) => error,
+    };
+    if error.is_transient() {
+        tracing::warn!(%error, id = %row.id, "what a step is handed could not be read: it is given back");
+        tokio::time::sleep(FAULT_PAUSE).await;
+        lease::give_back(shared, vec![(row.id, row.seq)], Tried::No).await;
+        return None;
+    }
+    tracing::error!(%error, id = %row.id, machine = row.machine, "an instance is set aside: it cannot be run");
+    let (id, seq, version, keeps_history) = (row.id, row.seq, row.version, row.keeps_history);
+    let transition = Transition::Fail { error: format!("it was set aside: {error}") };
+    let (received, hold) = (Vec::new(), Hold::Release);
+    let failed = Commit { id, seq, version, received, transition, hold, keeps_history, run: None };
+    shared.committer.commit(failed).await;
+    None
 }
 
 /// What is recorded of a run that started this long after the store handed its row out.
@@ -257,6 +282,7 @@ fn admit(shared: &Shared, at: &At, cx: &Context, mut transition: Transition) -> 
         for child in children {
             child.namespace.clone_from(&cx.namespace);
             child.history.get_or_insert(shared.config.history);
+            child.inbox_max = shared.config.limits.inbox();
             shared.registry.check_signals(child)?;
         }
     }

@@ -55,7 +55,7 @@ use crate::store::{
     About, Addressee, Admission, AmendRequest, Answer, ApiKey, Audit, AuditFilter, Backlog, Bounds, Brake,
     Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due,
     Effects, Events, Filter, Lease, NewApiKey, NewAudit, NewProgress, NewWorker, Page, Portion, Progress,
-    Receipt, Repeatable, Reply, Reports, Rider, Situation, Stats, Store, TagChange, Tried, Written,
+    Reading, Receipt, Repeatable, Reply, Reports, Rider, Situation, Stats, Store, TagChange, Tried, Written,
 };
 use crate::{
     At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result, SignalId,
@@ -307,6 +307,10 @@ impl Store for PostgresStore {
 
     fn history(&self, id: InstanceId, events: Events, bounds: Bounds) -> Reply<'_, Portion<Event>> {
         Box::pin(query::history(&self.db, id, events, bounds))
+    }
+
+    fn reading(&self, id: InstanceId, bytes_max: usize) -> Reply<'_, Reading> {
+        Box::pin(claim::reading(&self.db, id, bytes_max))
     }
 
     fn inbox(

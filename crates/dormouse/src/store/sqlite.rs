@@ -48,7 +48,7 @@ use crate::store::{
     About, Addressee, Admission, AmendRequest, Answer, ApiKey, Audit, AuditFilter, Backlog, Bounds, Brake,
     Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due,
     Effects, Events, Filter, Lease, NewApiKey, NewAudit, NewProgress, NewWorker, Page, Portion, Progress,
-    Receipt, Repeatable, Reply, Reports, Rider, Situation, Stats, Store, TagChange, Tried, Written,
+    Reading, Receipt, Repeatable, Reply, Reports, Rider, Situation, Stats, Store, TagChange, Tried, Written,
 };
 use crate::{
     At, Clock, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
@@ -285,6 +285,10 @@ impl Store for SqliteStore {
 
     fn history(&self, id: InstanceId, events: Events, bounds: Bounds) -> Reply<'_, Portion<Event>> {
         self.read(move |conn| query::history(conn, id, events, bounds))
+    }
+
+    fn reading(&self, id: InstanceId, bytes_max: usize) -> Reply<'_, Reading> {
+        self.read(move |conn| claim::reading(conn, id, bytes_max))
     }
 
     fn inbox(

@@ -12,9 +12,9 @@ use dormouse::store::{
     About, Addressee, Admission, AmendRequest, Answer, ApiKey, Assigned, Audit, AuditFilter, Backlog, Bounds,
     Brake, Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Completed, Completion,
     Declarations, Delivery, Due, Effects, Events, Filter, InteractionCount, InteractionFilter, Lease,
-    Namespaces, NewApiKey, NewAudit, NewProgress, NewWorker, Outbox, Page, Portion, Progress, Receipt,
-    Repeatable, Reply, Reports, Rider, SendReport, Situation, Stats, Store, TagChange, Tried, UnitStore,
-    Which, Written,
+    Namespaces, NewApiKey, NewAudit, NewProgress, NewWorker, Outbox, Page, Portion, Progress, Reading,
+    Receipt, Repeatable, Reply, Reports, Rider, SendReport, Situation, Stats, Store, TagChange, Tried,
+    UnitStore, Which, Written,
 };
 use dormouse::{
     At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, Interaction,
@@ -157,6 +157,7 @@ impl Store for Faulty {
         history(id: InstanceId, events: Events, bounds: Bounds) -> Portion<Event>;
         inbox(id: InstanceId, after: Option<SignalId>, bounds: Bounds) -> Portion<InboxSignal>;
         head(namespace: String, target: Target) -> Option<Instance>;
+        reading(id: InstanceId, bytes_max: usize) -> Reading;
         situation(namespace: String, target: Target) -> Option<Situation>;
         stats(namespace: Option<String>) -> Stats;
         about() -> About;

@@ -174,12 +174,13 @@ async fn a_name_with_nul_names_nobody(kit: Kit) {
 }
 
 async fn any_json_survives_every_path_unchanged(kit: Kit) {
-    let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
+    let deep = format!("{}{}", "[".repeat(64), "]".repeat(64));
     let documents = [
         "null",
         "0",
         "-0.0",
-        "1e400",
+        "1e308",
+        "1e-400",
         "123456789012345678901234567890.000000000000000000001",
         r#"{"b":1,"a":2,"b":3}"#,
         "  [ 1 ,\t2 ]  ",

@@ -13,8 +13,8 @@ use dormouse::store::{
 };
 use dormouse::{
     At, Client, Clock, Context, Delivered, DynMachine, Engine, EngineBuilder, Event, EventKind, Fault,
-    Inserted, Instance, InstanceId, Json, NewInstance, NewSignal, Running, SignalId, Status, StepError,
-    Target, Transition, VirtualClock, WorkerId,
+    InboxMax, Inserted, Instance, InstanceId, Json, NewInstance, NewSignal, Running, SignalId, Status,
+    StepError, Target, Transition, VirtualClock, WorkerId,
 };
 use tempfile::TempDir;
 
@@ -177,7 +177,12 @@ impl Kit {
         let machines = machines.iter().map(|(name, version)| ((*name).to_owned(), *version)).collect();
         let claim =
             Claim { worker, queue: queue.to_owned(), namespaces: Namespaces::All, machines, rows_max };
-        self.store.claim(claim).await.expect("a claim").value
+        let mut claimed = self.store.claim(claim).await.expect("a claim").value;
+        for row in claimed.iter_mut().filter(|row| row.is_apart) {
+            let reading = self.store.reading(row.id, usize::MAX).await.expect("what a step is handed");
+            (row.inbox, row.children) = (reading.inbox, reading.children);
+        }
+        claimed
     }
 
     pub async fn claim_one(&self, worker: WorkerId) -> Claimed {
@@ -194,7 +199,12 @@ impl Kit {
     }
 
     pub async fn deliver(&self, id: InstanceId, signal: NewSignal) -> Delivered {
-        let delivery = Delivery { namespace: "default".to_owned(), target: Target::Id(id), signal };
+        let delivery = Delivery {
+            namespace: "default".to_owned(),
+            target: Target::Id(id),
+            signal,
+            inbox_max: InboxMax::default(),
+        };
         self.store.deliver(vec![delivery]).await.expect("a delivery").value.pop().expect("an answer")
     }
 

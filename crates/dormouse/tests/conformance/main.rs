@@ -60,6 +60,7 @@ mod finals;
 mod flows;
 mod groups;
 mod history;
+mod inboxes;
 mod input;
 mod keys;
 mod lanes;

@@ -370,5 +370,10 @@ async fn who_waits_for_a_signal_can_be_asked(kit: Kit) {
 }
 
 fn delivery(id: dormouse::InstanceId, name: &str) -> Delivery {
-    Delivery { namespace: "default".to_owned(), target: id.into(), signal: signal(name) }
+    Delivery {
+        namespace: "default".to_owned(),
+        target: id.into(),
+        signal: signal(name),
+        inbox_max: dormouse::InboxMax::default(),
+    }
 }

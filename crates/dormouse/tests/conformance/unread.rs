@@ -66,7 +66,12 @@ fn payment(payload: Value) -> NewSignal {
 
 /// Past the doors, as SQL or an older version would send it.
 async fn smuggle(kit: &Kit, id: InstanceId, signal: NewSignal) {
-    let delivery = Delivery { namespace: "default".to_owned(), target: Target::Id(id), signal };
+    let delivery = Delivery {
+        namespace: "default".to_owned(),
+        target: Target::Id(id),
+        signal,
+        inbox_max: dormouse::InboxMax::default(),
+    };
     let written = kit.store.deliver(vec![delivery]).await.expect("a delivery");
     kit.store.poke(&written.effects);
 }

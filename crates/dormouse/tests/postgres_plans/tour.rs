@@ -255,6 +255,7 @@ impl<'a> Tour<'a> {
                 namespace: namespace(),
                 target: Target::Id(new.id()),
                 signal: NewSignal::new("go", Json::null()).dedup("once"),
+                inbox_max: dormouse::InboxMax::default(),
             };
             store.deliver(new.iter().map(delivery).collect())
         };

@@ -48,7 +48,12 @@ impl Verbs {
             machines: [("m".to_owned(), 1)].into(),
             rows_max,
         };
-        self.store.claim(claim).await.expect("a claim").value
+        let mut claimed = self.store.claim(claim).await.expect("a claim").value;
+        for row in claimed.iter_mut().filter(|row| row.is_apart) {
+            let reading = self.store.reading(row.id, usize::MAX).await.expect("what a step is handed");
+            (row.inbox, row.children) = (reading.inbox, reading.children);
+        }
+        claimed
     }
 
     pub async fn commit(&self, worker: WorkerId, commits: Vec<Commit>) -> Vec<Receipt> {
@@ -68,6 +73,7 @@ impl Verbs {
             namespace: "default".to_owned(),
             target,
             signal: NewSignal::new(name, Json::null()),
+            inbox_max: dormouse::InboxMax::default(),
         };
         self.store.deliver(targets.into_iter().map(delivery).collect()).await.expect("a delivery").value
     }

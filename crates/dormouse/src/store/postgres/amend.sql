@@ -50,6 +50,10 @@ begin
         v_data := json_build_object('id', s.id, 'name', s.name, 'payload', p_payload::json, 'was', s.payload);
         v_wakes := i.status = 'awaiting_signal' and s.name = any (i.awaits);
     end if;
+    update dormouse.instances o set inbox_bytes = case
+        when i.inbox > 0 then greatest(o.inbox_bytes - octet_length(s.payload::text), 0) + coalesce(octet_length(p_payload), 0)
+        else 0 end
+    where o.id = i.id;
     if i.status in ('done', 'failed', 'cancelled') then
         -- Its end stays as it was.
         update dormouse.instances o

@@ -201,6 +201,10 @@ begin
         raise exception using errcode = 'no_data_found',
             message = format('no live instance %s to signal: it is unknown or has ended',
                 coalesce(p_id::text, format('with key %L', p_key)));
+    elsif v_delivered.results[1] = 'inbox_full' then
+        raise exception using errcode = 'configuration_limit_exceeded',
+            message = format('the inbox of instance %s is full', coalesce(p_id::text, format('with key %L', p_key))),
+            hint = 'It holds 10000 signals, or 16 MiB of them: let it run, or drop some of them.';
     end if;
     perform dormouse.poke(v_delivered.effects);
     return v_delivered.results[1];

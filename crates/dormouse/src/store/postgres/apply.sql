@@ -69,7 +69,9 @@ begin
                 attempt = d.attempt, runnable_at = d.runnable_at,
                 worker = case when d.rivalry is null then d.worker end,
                 wake_at = case when d.rivalry is null then d.wake_at end,
-                wake = d.wake, awaits = d.awaits, inbox = d.inbox, barrier = d.barrier, round = d.round,
+                wake = d.wake, awaits = d.awaits, inbox = d.inbox,
+                inbox_bytes = case when d.inbox = 0 then 0 else i.inbox_bytes end,
+                barrier = d.barrier, round = d.round,
                 joined = i.joined or d.ends or d.rivalry is not null,
                 -- Whoever did not hold its lane stands behind it until the lane is settled, below.
                 blocked = d.lane is not null and d.status = 'runnable' and (d.paused or not d.was_open)

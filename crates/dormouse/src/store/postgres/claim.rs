@@ -5,11 +5,11 @@ use sqlx::postgres::PgRow;
 
 use super::db::Db;
 use super::types::{Columns, parse};
-use crate::store::{Claim, Claimed, Effects, Namespaces, Written};
-use crate::{At, ChildView, InboxSignal, InstanceId, Json, ParentRef, Result, SignalId, Status};
+use crate::store::{Claim, Claimed, Effects, Namespaces, Reading, Written};
+use crate::{At, ChildView, Error, InboxSignal, InstanceId, Json, ParentRef, Result, SignalId, Status};
 
 const SQL: &str = "select id, namespace, key, machine, version, step, seq, attempt, wake, awaits, inbox::text, \
-    children::text, keeps_history, at, state::text, parent, parent_round, parent_index, rival from dormouse.claim($1, $2, $3, $4, $5, $6)";
+    children::text, keeps_history, at, state::text, parent, parent_round, parent_index, rival, apart from dormouse.claim($1, $2, $3, $4, $5, $6)";
 
 pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Written<Vec<Claimed>>> {
     let namespaces = match &claim.namespaces {
@@ -34,7 +34,16 @@ pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Written<Vec<Claimed>
     let mut effects = Effects::default();
     for row in &rows {
         match row.value::<Option<i64>>("rival")? {
-            None => claimed.push(read(row)?),
+            None => match read(row) {
+                Ok(row) => claimed.push(row),
+                // It is ours now, and nobody would run it: it is set aside, and the others are handed out.
+                Err(error) if !error.is_transient() => {
+                    let id: i64 = row.value("id")?;
+                    tracing::error!(%error, id, "an instance is set aside: it cannot be read");
+                    effects.merge(set_aside(db, claim.worker.0, id, &error).await?);
+                }
+                Err(error) => return Err(error),
+            },
             Some(holder) => effects.merge(fail_rival(db, row.value("id")?, holder).await?),
         }
     }
@@ -45,6 +54,61 @@ pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Written<Vec<Claimed>
 async fn fail_rival(db: &Db, id: i64, holder: i64) -> Result<Effects> {
     let sql = "select v.* from dormouse.fail_rival($1, $2) v";
     db.one(|| sqlx::query(sql).bind(id).bind(holder)).await?.effects()
+}
+
+async fn set_aside(db: &Db, worker: i64, id: i64, error: &Error) -> Result<Effects> {
+    let told = format!("it was set aside: {error}");
+    let sql = "select v.* from dormouse.set_aside($1, $2, $3) v";
+    db.one(|| sqlx::query(sql).bind(worker).bind(id).bind(&told)).await?.effects()
+}
+
+/// What a step is handed that did not come with its claim: by rows, as no one value could hold all of it.
+pub(super) async fn reading(db: &Db, id: InstanceId, bytes_max: usize) -> Result<Reading> {
+    let sizes = "select inbox_bytes, children_bytes, round from dormouse.reading($1)";
+    let sizes = db.one(|| sqlx::query(sizes).bind(id.0)).await?;
+    for (what, column) in [("signals", "inbox_bytes"), ("children", "children_bytes")] {
+        let bytes = sizes.value::<Option<i64>>(column)?.unwrap_or_default().unsigned_abs();
+        if bytes > bytes_max as u64 {
+            return Err(Error::TooMuchToRead { id, what, bytes, limit_bytes: bytes_max });
+        }
+    }
+    let inbox = db.all(|| sqlx::query(include_str!("reading_inbox.sql")).bind(id.0)).await?;
+    let round: Option<i32> = sizes.value("round")?;
+    let children = match round {
+        Some(round) => {
+            db.all(|| sqlx::query(include_str!("reading_children.sql")).bind(id.0).bind(round)).await?
+        }
+        None => Vec::new(),
+    };
+    Ok(Reading {
+        inbox: inbox.iter().map(signal).collect::<Result<_>>()?,
+        children: children.iter().map(child).collect::<Result<_>>()?,
+    })
+}
+
+fn signal(row: &PgRow) -> Result<InboxSignal> {
+    Ok(InboxSignal {
+        id: SignalId(row.value("id")?),
+        name: row.value("name")?,
+        payload: row.json("payload")?,
+        dedup_key: row.value("dedup_key")?,
+        at: row.moment("at")?,
+    })
+}
+
+fn child(row: &PgRow) -> Result<ChildView> {
+    Ok(ChildView {
+        id: InstanceId(row.value("id")?),
+        index: row.number("parent_index")?,
+        machine: row.value("machine")?,
+        key: row.value("key")?,
+        version: row.number("version")?,
+        status: row.status("status")?,
+        step: row.value("step")?,
+        error: row.value("error")?,
+        output: row.json_or_none("output")?,
+        state: row.json_or_none("state")?,
+    })
 }
 
 fn read(row: &PgRow) -> Result<Claimed> {
@@ -64,6 +128,7 @@ fn read(row: &PgRow) -> Result<Claimed> {
         awaits: row.value::<Option<_>>("awaits")?.unwrap_or_default(),
         inbox: inbox.map(signals).transpose()?.unwrap_or_default(),
         children: children.map(views).transpose()?.unwrap_or_default(),
+        is_apart: row.value::<Option<bool>>("apart")?.unwrap_or_default(),
         keeps_history: row.value("keeps_history")?,
         now: row.moment("at")?,
     })

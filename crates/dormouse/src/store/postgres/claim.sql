@@ -1,4 +1,5 @@
--- Takes runnable rows for a worker, by priority, then time, each with everything its step may ask for.
+-- Takes runnable rows for a worker, by priority, then time, each with everything its step may ask for. What is large, an
+-- inbox or the children of a round, is `apart`: it is read for one row at a time, when its step starts.
 -- A row whose key forbids that it runs is returned with the key's holder, and not taken.
 create or replace function dormouse.claim(
     p_worker bigint, p_queue text, p_namespaces text[], p_machines text[], p_versions integer[],
@@ -6,7 +7,7 @@ create or replace function dormouse.claim(
 ) returns table (
     id bigint, namespace text, key text, machine text, version integer, step text, seq bigint,
     attempt integer, wake text, awaits text[], inbox json, children json, keeps_history boolean,
-    at timestamptz, state json, parent bigint, parent_round integer, parent_index integer, rival bigint
+    at timestamptz, state json, parent bigint, parent_round integer, parent_index integer, rival bigint, apart boolean
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -95,22 +96,23 @@ begin
     ), answer as (
         select t.priority, t.runnable_at, t.id, t.namespace, t.key, t.machine, t.version, t.step, t.seq,
             t.attempt, t.wake, t.awaits, t.inbox, t.barrier, t.round, t.keeps_history, t.state,
-            t.parent, t.parent_round, t.parent_index, null::bigint as rival
+            t.parent, t.parent_round, t.parent_index, null::bigint as rival,
+            t.inbox_bytes > 65536 or (t.barrier is not null and dormouse.is_large_round(t.id, t.round)) as apart
         from taken t
         union all
         select null, null, r.id, null, null, null, null, null, null, null, null, null, null, null, null, null,
-            null, null, null, null, r.holder
+            null, null, null, null, r.holder, null
         from unnest(v_rivals, v_holders) r (id, holder)
     )
     select a.id, a.namespace, a.key, a.machine, a.version, a.step, a.seq, a.attempt, a.wake, a.awaits,
         -- What `dormouse.inbox` tells, without a call for each row.
-        case when a.inbox > 0 then (
+        case when a.inbox > 0 and not a.apart then (
             select json_agg(json_build_object('id', s.id, 'name', s.name, 'payload', s.payload::text,
                 'dedup_key', s.dedup_key, 'at', s.at) order by s.id)
             from dormouse.signals s where s.instance = a.id and not s.consumed
         ) end,
-        case when a.barrier is not null then dormouse.children(a.id, a.round) end,
-        a.keeps_history, v_now, a.state, a.parent, a.parent_round, a.parent_index, a.rival
+        case when a.barrier is not null and not a.apart then dormouse.children(a.id, a.round) end,
+        a.keeps_history, v_now, a.state, a.parent, a.parent_round, a.parent_index, a.rival, a.apart
     from answer a order by a.priority, a.runnable_at, a.id;
 end
 $$;
@@ -209,6 +211,45 @@ begin
         v_asked := v_more;
     end loop;
     return v_shares;
+end
+$$;
+
+-- Whether a round's children are more, or larger, than a claim should bring for one row. What is stored small is looked at
+-- as it is when it is not compressed.
+create or replace function dormouse.is_large_round(p_parent bigint, p_round integer) returns boolean
+language plpgsql stable as $$
+declare
+    v_children integer;
+    v_bytes bigint;
+begin
+    select count(*), sum(coalesce(pg_column_size(c.output), 0) + case when c.status <> 'done' then pg_column_size(c.state) else 0 end)
+    into v_children, v_bytes from (
+        select output, status, state from dormouse.instances
+        where parent = p_parent and parent_round = p_round and parent is not null limit 33
+    ) c;
+    if v_children > 32 or v_bytes > 65536 then
+        return true;
+    end if;
+    return coalesce((
+        select sum(coalesce(octet_length(output::text), 0) + case when status <> 'done' then octet_length(state::text) else 0 end)
+        from dormouse.instances where parent = p_parent and parent_round = p_round and parent is not null
+    ) > 65536, false);
+end
+$$;
+
+-- How many bytes a step of this instance reads besides its state: of its inbox, and of its round's children.
+create or replace function dormouse.reading(
+    p_id bigint, out inbox_bytes bigint, out children_bytes bigint, out round integer
+) language plpgsql stable as $$
+begin
+    select i.inbox_bytes, case when i.barrier is not null then i.round end into inbox_bytes, round
+    from dormouse.instances i where i.id = p_id;
+    children_bytes := (
+        select sum(coalesce(octet_length(c.output::text), 0)
+            + case when c.status <> 'done' then octet_length(c.state::text) else 0 end)
+        from dormouse.instances c
+        where c.parent = p_id and c.parent_round = reading.round and c.parent is not null
+    );
 end
 $$;
 

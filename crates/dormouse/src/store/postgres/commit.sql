@@ -44,7 +44,8 @@ begin
         select row(
             row_number() over (order by o.ord, c.ord), c.namespace, c.machine, c.version, c.step, c.state, c.queue,
             c.priority, c.at_us, c.in_us, c.lane, c.key, c.key_scope, c.keeps, c.forked, c.awaits, c.await_at_us,
-            c.await_in_us, c.signals, o.id, o.cascade, c.ord - 1, c.tags
+            c.await_in_us, c.signals, o.id, o.cascade, c.ord - 1, c.tags, c.inbox_max,
+            c.inbox_bytes_max
         )::dormouse.arrival
         from unnest(v_batch) o
         cross join lateral json_populate_recordset(null::dormouse.arrival, o.children) c
@@ -69,7 +70,7 @@ begin
     end if;
     with owned as (
         select o.*, i.status as was, i.version as old_version, i.step as old_step, i.attempt, i.runnable_at,
-            i.wake, i.awaits, i.inbox, i.barrier, i.round, i.paused, i.lane,
+            i.wake, i.awaits, i.inbox, i.inbox_bytes, i.barrier, i.round, i.paused, i.lane,
             dormouse.moment(o.at_us, o.in_us, commit.at) as moment,
             spawned.inserted, least(coalesce(o.quorum, 2147483647), spawned.inserted) as ends, case
                 when o.fail_fast then 0
@@ -100,7 +101,9 @@ begin
     ), told as (
         select o.*,
             case o.kind
-                when 'next' then case when o.hold and not o.paused then 'executing' else 'runnable' end
+                -- One whose inbox is too large to come with a receipt is claimed again.
+                when 'next' then case when o.hold and not o.paused and o.inbox_bytes <= 65536 then 'executing'
+                    else 'runnable' end
                 when 'replay' then case when o.in_us = 0 then 'runnable' else 'scheduled' end
                 when 'sleep' then 'scheduled'
                 when 'await' then case when o.seen is null then 'awaiting_signal' else 'runnable' end
@@ -235,9 +238,18 @@ begin
         update dormouse.signals s set consumed = true from progressed p
         where s.instance = any (array[p.instance]) and s.id = any (array[p.id])
             and num_nulls(s.dedup_key) = 0 and not s.consumed
+        returning s.instance, octet_length(s.payload::text) as bytes
     ), gone as (
         delete from dormouse.signals s using progressed p
         where s.instance = any (array[p.instance]) and s.id = any (array[p.id]) and s.dedup_key is null
+        returning s.instance, octet_length(s.payload::text) as bytes
+    ), consumed as (
+        select c.instance, count(*) as signals, sum(c.bytes) as bytes
+        from (select * from kept union all select * from gone) c group by c.instance
+    ), left_over as (
+        -- An inbox that is empty then holds no bytes: that is written with its row.
+        update dormouse.instances i set inbox_bytes = greatest(i.inbox_bytes - c.bytes, 0)
+        from consumed c where i.id = any (array[c.instance]) and i.inbox > c.signals
     )
     delete from dormouse.signals s
     where s.instance = any (array(select o.id from unnest(p_batch) o where o.kind = 'done' and p_owned[o.ord]));

@@ -11,7 +11,7 @@ use super::gather::{Wait, Write};
 use super::insert::Answers;
 use super::types::{Columns, batch};
 use crate::store::{Delivery, Written};
-use crate::{Delivered, Result, Target};
+use crate::{Delivered, InboxMax, Result, Target};
 
 const SQL: &str = "select v.results, v.ids, v.wokes, (v.effects).* from dormouse.deliver($1::json, $2) v";
 /// Those that need not wait.
@@ -60,11 +60,14 @@ struct Sent<'a> {
     name: &'a str,
     payload: &'a str,
     dedup_key: Option<&'a str>,
+    inbox_max: i32,
+    inbox_bytes_max: i64,
 }
 
 impl<'a> Sent<'a> {
     fn new((index, (call, delivery)): (usize, (usize, &'a Delivery))) -> Self {
-        let Delivery { namespace, target, signal } = delivery;
+        let Delivery { namespace, target, signal, inbox_max } = delivery;
+        let (inbox_max, inbox_bytes_max) = bounds(*inbox_max);
         let (id, key) = address(target);
         Self {
             ord: index + 1,
@@ -75,8 +78,16 @@ impl<'a> Sent<'a> {
             name: &signal.name,
             payload: signal.payload.as_str(),
             dedup_key: signal.dedup_key.as_deref(),
+            inbox_max,
+            inbox_bytes_max,
         }
     }
+}
+
+/// How much an inbox may hold, as the database takes it.
+pub(super) fn bounds(inbox_max: InboxMax) -> (i32, i64) {
+    let InboxMax { signals, bytes } = inbox_max;
+    (signals.try_into().unwrap_or(i32::MAX), bytes.try_into().unwrap_or(i64::MAX))
 }
 
 /// A target as the database takes it: an id or a key; neither, for a key that nobody can have because the database

@@ -2,7 +2,7 @@
 -- on its name. Parking looks into the inbox under the same lock, so no interleaving loses a wake-up.
 --
 -- Most signals find an instance parked on their name, with no lane to queue up in and no special key: those are
--- delivered here, by one statement. `dormouse.deliver_any` takes the others.
+-- delivered here, by one statement. `dormouse.deliver_any` takes the others, also those for which an inbox has no room.
 create or replace function dormouse.deliver(
     p_batch json, p_wait_ms integer default null,
     out results text[], out ids bigint[], out wokes boolean[], out effects dormouse.effects
@@ -22,8 +22,8 @@ begin
     if p_wait_ms is not null then
         perform set_config('lock_timeout', p_wait_ms || 'ms', true);
     end if;
-    select array_agg(row(d.ord, d.namespace, i.id, d.key, d.name, d.payload, d.dedup_key)::dormouse.delivery
-            order by d.ord),
+    select array_agg(row(d.ord, d.namespace, i.id, d.key, d.name, d.payload, d.dedup_key, d.inbox_max,
+            d.inbox_bytes_max)::dormouse.delivery order by d.ord),
         bool_or(i.lane is not null or i.key_scope is not null)
     into v_batch, v_special
     from json_populate_recordset(null::dormouse.delivery, p_batch) d
@@ -47,9 +47,11 @@ begin
         select f.ord, f.id as instance, nextval('dormouse.signal_ids') as id, f.name, f.payload::json as payload,
             f.dedup_key
         from first f cross join lateral (
-            select i.status, i.awaits from dormouse.instances i where i.id = f.id offset 0
+            select i.status, i.awaits, i.inbox, i.inbox_bytes from dormouse.instances i where i.id = f.id offset 0
         ) i
-        where i.status = 'awaiting_signal' and f.name = any (i.awaits) and (
+        where i.status = 'awaiting_signal' and f.name = any (i.awaits) and dormouse.has_room(
+            i.inbox + 1, i.inbox_bytes + octet_length(f.payload), f.inbox_max, f.inbox_bytes_max
+        ) and (
             select true from dormouse.signals s where s.instance = f.id and s.dedup_key = f.dedup_key limit 1
         ) is null
     ), stored as (
@@ -58,7 +60,7 @@ begin
     ), saved as (
         update dormouse.instances i set
             status = 'runnable', seq = i.seq + 1, runnable_at = v_now, wake_at = null, wake = 'signal',
-            inbox = i.inbox + 1, changed_at = v_now
+            inbox = i.inbox + 1, inbox_bytes = i.inbox_bytes + octet_length(a.payload::text), changed_at = v_now
         from arrived a where i.id = any (array[a.instance])
         returning i.id, i.seq, i.namespace, i.machine, i.version, i.step, i.queue, i.paused, i.keeps_history,
             a.ord, a.id as signal, a.name, a.payload, a.dedup_key
@@ -85,7 +87,8 @@ begin
     -- The others, numbered anew, and put in between.
     select array_agg(d.ord order by d.ord), json_agg(json_build_object(
             'ord', d.place, 'namespace', d.namespace, 'id', case when d.key is null then d.id end, 'key', d.key,
-            'name', d.name, 'payload', d.payload, 'dedup_key', d.dedup_key
+            'name', d.name, 'payload', d.payload, 'dedup_key', d.dedup_key, 'inbox_max', d.inbox_max,
+            'inbox_bytes_max', d.inbox_bytes_max
         ) order by d.ord)
     into v_rest, v_sent
     from (
@@ -152,15 +155,18 @@ begin
         from unnest(v_batch) d left join dormouse.instances i on i.id = any (array[v_targets[d.ord]])
         order by d.ord
     );
+    results := dormouse.refuse_overfull(v_batch, v_targets, results);
     ids := array(select nextval('dormouse.signal_ids') from generate_series(1, cardinality(v_batch)));
     with arrived as (
-        select d.ord, ids[d.ord] as signal, d.name, d.payload::json as payload, d.dedup_key, i.id, i.version, i.step,
+        select d.ord, ids[d.ord] as signal, octet_length(d.payload) as bytes, d.name, d.payload::json as payload, d.dedup_key, i.id, i.version, i.step,
             i.attempt, i.awaits, i.inbox, i.barrier, i.round, i.paused, i.last_error,
             i.status = 'awaiting_signal' and d.name = any (i.awaits) as matches
         from unnest(v_batch) d join dormouse.instances i on i.id = any (array[v_targets[d.ord]])
         where results[d.ord] = 'accepted'
     ), counted as (
         select a.*, count(*) over (partition by a.id)::integer as arrivals,
+            sum(a.bytes) over (partition by a.id)::bigint as arrived_bytes,
+            row_number() over (partition by a.id order by a.ord) as first,
             bool_or(a.matches) over (partition by a.id) as wakes,
             row_number() over (partition by a.id, a.matches order by a.ord) as place
         from arrived a
@@ -168,8 +174,10 @@ begin
         insert into dormouse.signals (instance, id, name, dedup_key, at, payload)
         select a.id, a.signal, a.name, a.dedup_key, v_now, a.payload from arrived a order by a.ord
     ), kept as (
-        update dormouse.instances i set inbox = i.inbox + c.arrivals from counted c
-        where i.id = any (array[c.id]) and not c.wakes and c.place = 1
+        -- That of one that wakes is counted when that is applied, below.
+        update dormouse.instances i set inbox_bytes = i.inbox_bytes + c.arrived_bytes,
+            inbox = case when c.wakes then i.inbox else i.inbox + c.arrivals end
+        from counted c where i.id = any (array[c.id]) and c.first = 1
     )
     select array_agg(row(
             c.id, 'runnable', c.version, c.step, null, c.attempt, v_now, null, null, 'signal', c.awaits,
@@ -222,7 +230,7 @@ begin
     wokes := array_fill(false, array[cardinality(v_calls)]);
     select array_agg(d.ord order by d.ord), json_agg(json_build_object(
             'ord', d.place, 'namespace', d.namespace, 'id', d.id, 'key', d.key, 'name', d.name, 'payload', d.payload,
-            'dedup_key', d.dedup_key
+            'dedup_key', d.dedup_key, 'inbox_max', d.inbox_max, 'inbox_bytes_max', d.inbox_bytes_max
         ) order by d.ord)
     into v_free, v_sent
     from (
@@ -239,6 +247,68 @@ begin
         ids[v_free[place]] := v_delivered.ids[place];
         wokes[v_free[place]] := v_delivered.wokes[place];
     end loop;
+end
+$$;
+
+-- Whether an inbox may hold this many signals of this many bytes. The bounds of SQL alone are those of `Limits`.
+create or replace function dormouse.has_room(
+    p_signals integer, p_bytes bigint, p_signals_max integer, p_bytes_max bigint
+) returns boolean language sql immutable as $$
+    select p_signals <= coalesce(p_signals_max, 10000) and p_bytes <= coalesce(p_bytes_max, 16777216)
+$$;
+
+-- What becomes of signals once those for which there is no room are refused. Each is looked at as if it came alone: a
+-- smaller one behind one that was refused may fit, and a second of one dedup key is no duplicate of one that was refused.
+create or replace function dormouse.refuse_overfull(
+    p_batch dormouse.delivery[], p_targets bigint[], p_results text[]
+) returns text[] language plpgsql stable as $$
+declare
+    v_results text[] := p_results;
+    v_instance bigint;
+    v_inbox integer;
+    v_bytes bigint;
+    v_refused text[];
+    v_one record;
+begin
+    if not exists (
+        select from (
+            select i.inbox + count(*)::integer as inbox, i.inbox_bytes + sum(octet_length(d.payload)) as bytes,
+                min(d.inbox_max) as inbox_max, min(d.inbox_bytes_max) as inbox_bytes_max
+            from unnest(p_batch) d join dormouse.instances i on i.id = any (array[p_targets[d.ord]])
+            where p_results[d.ord] = 'accepted' group by i.id, i.inbox, i.inbox_bytes
+        ) full_of where not dormouse.has_room(inbox, bytes, inbox_max, inbox_bytes_max)
+    ) then
+        return p_results;
+    end if;
+    for v_one in
+        select d.ord, d.dedup_key, octet_length(d.payload) as bytes, d.inbox_max, d.inbox_bytes_max, i.id, i.inbox,
+            i.inbox_bytes, p_results[d.ord] as result,
+            d.dedup_key is not null and (
+                select true from dormouse.signals s where s.instance = i.id and s.dedup_key = d.dedup_key limit 1
+            ) is null as is_new
+        from unnest(p_batch) d join dormouse.instances i on i.id = any (array[p_targets[d.ord]])
+        where p_results[d.ord] in ('accepted', 'duplicate') order by i.id, d.ord
+    loop
+        if v_instance is distinct from v_one.id then
+            v_instance := v_one.id;
+            v_inbox := v_one.inbox;
+            v_bytes := v_one.inbox_bytes;
+            v_refused := '{}';
+        end if;
+        if v_one.result = 'duplicate' and not (v_one.is_new and v_one.dedup_key = any (v_refused)) then
+            continue;
+        end if;
+        if dormouse.has_room(v_inbox + 1, v_bytes + v_one.bytes, v_one.inbox_max, v_one.inbox_bytes_max) then
+            v_inbox := v_inbox + 1;
+            v_bytes := v_bytes + v_one.bytes;
+            v_results[v_one.ord] := 'accepted';
+            v_refused := array_remove(v_refused, v_one.dedup_key);
+        else
+            v_results[v_one.ord] := 'inbox_full';
+            v_refused := v_refused || v_one.dedup_key;
+        end if;
+    end loop;
+    return v_results;
 end
 $$;
 

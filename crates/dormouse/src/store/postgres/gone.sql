@@ -6,3 +6,4 @@ drop function if exists dormouse.deliver(json, boolean);
 drop function if exists dormouse.complete(json);
 drop function if exists dormouse.sent(json);
 drop function if exists dormouse.commit_done(bigint, bigint[], bigint[], text[], bigint[], bigint[], text[]);
+drop function if exists dormouse.claim(bigint, text, text[], text[], integer[], integer);

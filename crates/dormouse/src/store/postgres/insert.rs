@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgRow;
 
 use super::db::Db;
+use super::deliver::bounds;
 use super::fault::unreadable;
 use super::gather::Write;
 use super::types::{Columns, batch, parse, when};
@@ -82,6 +83,8 @@ pub(super) struct Arrival<'a> {
     await_in_us: Option<i64>,
     signals: Option<Vec<Sent<'a>>>,
     tags: Option<Vec<&'a str>>,
+    inbox_max: i32,
+    inbox_bytes_max: i64,
 }
 
 #[derive(Serialize)]
@@ -106,6 +109,7 @@ impl<'a> Arrival<'a> {
             None => (None, None),
         };
         let (await_at_us, await_in_us) = when(until);
+        let (inbox_max, inbox_bytes_max) = bounds(new.inbox_max);
         let sent = |signal: &'a NewSignal| Sent {
             name: &signal.name,
             payload: signal.payload.as_str(),
@@ -132,6 +136,8 @@ impl<'a> Arrival<'a> {
             await_in_us,
             signals: if new.signals.is_empty() { None } else { Some(new.signals.iter().map(sent).collect()) },
             tags: if new.tags.is_empty() { None } else { Some(sorted(&new.tags)) },
+            inbox_max,
+            inbox_bytes_max,
         }
     }
 }
@@ -161,6 +167,7 @@ impl Answers {
             ("accepted", Some(id)) => Some(Delivered::Accepted { id: SignalId(id), woke }),
             ("duplicate", _) => Some(Delivered::Duplicate),
             ("no_target", _) => Some(Delivered::NoTarget),
+            ("inbox_full", _) => Some(Delivered::InboxFull),
             ("busy", _) => None,
             (other, _) => panic!("{other:?} is no answer to a signal"),
         };

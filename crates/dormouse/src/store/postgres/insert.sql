@@ -138,9 +138,10 @@ begin
         select d.results, d.ids, d.wokes, d.effects into v_delivered from dormouse.deliver((
             select json_agg(json_build_object(
                 'ord', ord, 'namespace', namespace, 'id', target, 'name', signal ->> 'name', 'payload', signal ->> 'payload',
-                'dedup_key', signal ->> 'dedup_key') order by ord)
+                'dedup_key', signal ->> 'dedup_key', 'inbox_max', inbox_max, 'inbox_bytes_max', inbox_bytes_max)
+                order by ord)
             from (
-                select row_number() over (order by a.ord, s.place) as ord, a.namespace,
+                select row_number() over (order by a.ord, s.place) as ord, a.namespace, a.inbox_max, a.inbox_bytes_max,
                     coalesce(ids[a.ord], holders[a.ord]) as target, s.signal
                 from unnest(v_batch) a cross join lateral
                     json_array_elements(a.signals) with ordinality s (signal, place)

@@ -86,7 +86,9 @@ begin
         from unnest(p_ids) asked (id) join dormouse.instances i on i.id = asked.id order by i.id
         returning instance, id, payload
     ), kept as (
-        update dormouse.instances i set inbox = i.inbox + 1 from asked a where i.id = any (array[a.instance])
+        update dormouse.instances i set inbox = i.inbox + 1,
+            inbox_bytes = i.inbox_bytes + octet_length(a.payload::text)
+        from asked a where i.id = any (array[a.instance])
     )
     select array_agg(row(
             i.id, 'runnable', i.version, i.step, null, i.attempt, p_now, null, null,
@@ -198,6 +200,28 @@ begin
 end
 $$;
 
+-- Fails a row that this worker has claimed and cannot read, and that row alone.
+create or replace function dormouse.set_aside(p_worker bigint, p_id bigint, p_error text, out effects dormouse.effects)
+language plpgsql as $$
+declare
+    v_changes dormouse.change[];
+begin
+    perform dormouse.lock(array[p_id], array[p_id], true);
+    select array_agg(row(
+            i.id, 'failed', i.version, i.step, null, i.attempt, i.runnable_at, null, null,
+            -- One that is runnable was woken: what it awaited tells by what.
+            case when i.wake in ('signal', 'timeout', 'children', 'unit', 'clock') then i.wake
+                when i.awaits is not null then 'signal' end, i.awaits,
+            i.inbox, i.barrier, i.round, i.paused, p_error, null, 'failed',
+            json_build_object('error', p_error), null, null, null
+        )::dormouse.change)
+    into v_changes from dormouse.instances i where i.id = p_id and i.worker = p_worker;
+    if v_changes is not null then
+        effects := dormouse.apply(v_changes, dormouse.now());
+    end if;
+end
+$$;
+
 -- Makes an ended instance live again, at its step or elsewhere, if it is at the seq at which it is expected.
 create or replace function dormouse.retry(
     p_namespace text, p_id bigint, p_key text, p_step text, p_state text, p_expected_seq bigint,
@@ -209,6 +233,7 @@ declare
     i dormouse.instances;
     v_change dormouse.change;
     v_was_parked boolean;
+    v_bytes bigint;
 begin
     id := dormouse.find(p_namespace, p_id, p_key);
     perform dormouse.lock(array[id], '{}', true);
@@ -228,8 +253,12 @@ begin
     else
         answer := 'retried';
         -- Whoever asked it to undo what it did has been answered.
-        delete from dormouse.signals s where s.instance = i.id and s.dedup_key = '$cancel';
+        delete from dormouse.signals s where s.instance = i.id and s.dedup_key = '$cancel'
+        returning octet_length(s.payload::text) into v_bytes;
         i.inbox := i.inbox - found::integer;
+        if found then
+            update dormouse.instances o set inbox_bytes = greatest(o.inbox_bytes - v_bytes, 0) where o.id = i.id;
+        end if;
         v_was_parked := i.wake is null;
         v_change := row(
             i.id, 'runnable', i.version, coalesce(p_step, i.step), p_state::json, 0, v_now, null, null, i.wake,

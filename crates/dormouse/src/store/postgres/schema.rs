@@ -24,6 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0015_crashes.sql"),
     include_str!("migrations/0016_signs.sql"),
     include_str!("migrations/0017_counts_by_namespace.sql"),
+    include_str!("migrations/0018_inboxes.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
 const FUNCTIONS: &[&str] = &[

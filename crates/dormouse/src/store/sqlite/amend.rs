@@ -36,7 +36,7 @@ pub(super) fn amend(
     match amend {
         Amend::Drop => {
             tx.sql("delete from signals where id = ?1 and instance = ?2")?.execute((id.0, row.id.0))?;
-            row.inbox = row.inbox.checked_sub(1).expect("the inbox holds what was found in it");
+            row.let_out(1, was.as_str().len() as u64);
             wait_again(tx, &mut row)?;
             tx.record(&mut row, EventKind::SignalDropped, Some(event(&was, None)))?;
         }
@@ -46,6 +46,8 @@ pub(super) fn amend(
                 row.id.0,
                 payload.as_str(),
             ))?;
+            let others = row.inbox_bytes.saturating_sub(was.as_str().len() as u64);
+            row.inbox_bytes = others + payload.as_str().len() as u64;
             tx.record(&mut row, EventKind::SignalEdited, Some(event(payload, Some(&was))))?;
             if row.status == Status::AwaitingSignal && row.awaited_names()?.contains(&name) {
                 let signal = NewSignal { name: name.clone(), payload: payload.clone(), dedup_key };
@@ -56,8 +58,13 @@ pub(super) fn amend(
     if row.status.is_terminal() {
         // Its end stays as it was.
         let wake = row.wake.map(Wake::as_str);
-        tx.sql("update instances set inbox = ?2, wake = ?3, seq = ?4, changed_at = ?5 where id = ?1")?
-            .execute((row.id.0, row.inbox, wake, row.seq, tx.now_us()))?;
+        tx.note_inbox(&row)?;
+        tx.sql("update instances set wake = ?2, seq = ?3, changed_at = ?4 where id = ?1")?.execute((
+            row.id.0,
+            wake,
+            row.seq,
+            tx.now_us(),
+        ))?;
     } else {
         tx.save(&mut row)?;
     }

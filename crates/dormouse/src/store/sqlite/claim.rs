@@ -2,15 +2,19 @@
 
 use std::rc::Rc;
 
-use rusqlite::{ErrorCode, OptionalExtension, Row as SqlRow};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Row as SqlRow};
 
 use super::counts::Place;
+use super::fault::is_strange;
 use super::lease::holds_lease;
-use super::query::inbox;
-use super::row::{names, status, wake};
+use super::query;
+use super::row::{End, names, status, wake};
 use super::tx::Tx;
-use crate::store::{Claim, Claimed, Namespaces};
-use crate::{At, ChildView, InstanceId, Json, ParentRef, Result, Status};
+use crate::store::{Claim, Claimed, Namespaces, READ_WITH_CLAIM_MAX, Reading};
+use crate::{At, ChildView, Error, InstanceId, Json, ParentRef, Result, Status};
+
+/// The most children that come with a claim.
+const CHILDREN_WITH_CLAIM_MAX: i64 = 32;
 
 pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
     // What a worker without a lease took, no reaper would find.
@@ -150,21 +154,86 @@ fn take(tx: &mut Tx<'_>, claim: &Claim, id: i64) -> Result<Option<Claimed>> {
         Err(error) => return Err(error.into()),
     }
     let mut sql = tx.sql(include_str!("claim_read.sql"))?;
-    let (mut claimed, inbox_count, round) = sql.query_row([id], |row| read(tx, InstanceId(id), row))?;
+    let read = sql.query_row([id], |row| read(tx, InstanceId(id), row));
+    let Taken { mut claimed, inbox, inbox_bytes, round } = match read {
+        Err(error) if is_strange(&error) => {
+            set_aside(tx, id, &error.to_string())?;
+            return Ok(None);
+        }
+        read => read?,
+    };
     let Claimed { namespace, machine, version, at, .. } = &claimed;
     let (queue, version, step, status) = (&claim.queue, *version, &at.step, Status::Runnable);
     let place = Place { namespace, queue, machine, version, step, status };
     tx.counts.add(place, -1);
-    if inbox_count > 0 {
-        claimed.inbox = inbox(tx.conn(), claimed.id)?;
+    claimed.is_apart = match round {
+        _ if inbox_bytes > READ_WITH_CLAIM_MAX => true,
+        Some(round) => is_large_round(tx.conn(), claimed.id, round)?,
+        None => false,
+    };
+    if claimed.is_apart {
+        return Ok(Some(claimed));
+    }
+    if inbox > 0 {
+        claimed.inbox = query::inbox(tx.conn(), claimed.id)?;
     }
     if let Some(round) = round {
-        claimed.children = children(tx, claimed.id, round)?;
+        claimed.children = children(tx.conn(), claimed.id, round)?;
     }
     Ok(Some(claimed))
 }
 
-fn read(tx: &Tx<'_>, id: InstanceId, row: &SqlRow<'_>) -> rusqlite::Result<(Claimed, u32, Option<u32>)> {
+/// Fails a row that cannot be read, and that row alone: what is strange in it is taken away, so that it can be shown, and
+/// retried.
+fn set_aside(tx: &mut Tx<'_>, id: i64, error: &str) -> Result<()> {
+    tracing::error!(error, id, "an instance is set aside: it cannot be read");
+    tx.sql(include_str!("claim_mend.sql"))?.execute([id])?;
+    let mut row = tx.load(InstanceId(id))?.expect("it was just taken");
+    tx.counts.add(row.place(row.version, &row.step, Status::Runnable), -1);
+    tx.end(&mut row, &End::Failed(&format!("it was set aside: a stored value cannot be read: {error}")))
+}
+
+/// What a step is handed that did not come with its claim.
+pub(super) fn reading(conn: &Connection, id: InstanceId, bytes_max: usize) -> Result<Reading> {
+    let mut sql = conn.prepare_cached("select inbox_bytes, barrier, round from instances where id = ?1")?;
+    let read = |row: &SqlRow<'_>| Ok((row.get(0)?, row.get::<_, Option<u32>>(1)?, row.get(2)?));
+    let (inbox_bytes, barrier, round): (u64, _, u32) = sql.query_row([id.0], read)?;
+    let round = barrier.map(|_| round);
+    let children_bytes = match round {
+        Some(round) => round_size(conn, id, round, i64::MAX)?.1,
+        None => 0,
+    };
+    for (what, bytes) in [("signals", inbox_bytes), ("children", children_bytes)] {
+        if bytes > bytes_max as u64 {
+            return Err(Error::TooMuchToRead { id, what, bytes, limit_bytes: bytes_max });
+        }
+    }
+    let children = round.map(|round| children(conn, id, round)).transpose()?.unwrap_or_default();
+    Ok(Reading { inbox: query::inbox(conn, id)?, children })
+}
+
+/// Whether a round's children are more, or larger, than a claim should bring for one row.
+fn is_large_round(conn: &Connection, parent: InstanceId, round: u32) -> Result<bool> {
+    let (children, bytes) = round_size(conn, parent, round, CHILDREN_WITH_CLAIM_MAX + 1)?;
+    Ok(children > CHILDREN_WITH_CLAIM_MAX || bytes > READ_WITH_CLAIM_MAX)
+}
+
+/// How many children a round has, up to a bound, and how many bytes their parent reads of them.
+fn round_size(conn: &Connection, parent: InstanceId, round: u32, rows_max: i64) -> Result<(i64, u64)> {
+    let mut sql = conn.prepare_cached(include_str!("claim_round.sql"))?;
+    Ok(sql.query_row((parent.0, round, rows_max), |row| Ok((row.get(0)?, row.get(1)?)))?)
+}
+
+/// A row as it was taken.
+struct Taken {
+    claimed: Claimed,
+    inbox: u32,
+    inbox_bytes: u64,
+    /// The round whose children its step sees.
+    round: Option<u32>,
+}
+
+fn read(tx: &Tx<'_>, id: InstanceId, row: &SqlRow<'_>) -> rusqlite::Result<Taken> {
     let awaits = row.get_ref(7)?.as_str_or_null()?;
     let barrier: Option<u32> = row.get(9)?;
     let round: u32 = row.get(10)?;
@@ -180,12 +249,14 @@ fn read(tx: &Tx<'_>, id: InstanceId, row: &SqlRow<'_>) -> rusqlite::Result<(Clai
         awaits: names(awaits)?,
         inbox: Vec::new(),
         children: Vec::new(),
+        is_apart: false,
         keeps_history: row.get(11)?,
         key: row.get(12)?,
         parent: parent(row)?,
         now: tx.now(),
     };
-    Ok((claimed, row.get(8)?, barrier.map(|_| round)))
+    let (inbox, inbox_bytes) = (row.get(8)?, row.get(17)?);
+    Ok(Taken { claimed, inbox, inbox_bytes, round: barrier.map(|_| round) })
 }
 
 fn parent(row: &SqlRow<'_>) -> rusqlite::Result<Option<ParentRef>> {
@@ -193,8 +264,8 @@ fn parent(row: &SqlRow<'_>) -> rusqlite::Result<Option<ParentRef>> {
     Ok(Some(ParentRef { id: InstanceId(id), round: row.get(15)?, index: row.get(16)? }))
 }
 
-fn children(tx: &Tx<'_>, parent: InstanceId, round: u32) -> Result<Vec<ChildView>> {
-    let mut sql = tx.sql(include_str!("claim_children.sql"))?;
+fn children(conn: &Connection, parent: InstanceId, round: u32) -> Result<Vec<ChildView>> {
+    let mut sql = conn.prepare_cached(include_str!("claim_children.sql"))?;
     let rows = sql.query_map((parent.0, round), |row| {
         Ok(ChildView {
             id: InstanceId(row.get(0)?),

@@ -6,14 +6,14 @@ use rusqlite::{OptionalExtension, params};
 use super::barrier;
 use super::deliver::{SignalData, wake_by_signal};
 use super::insert::{Parentage, insert};
-use super::query::inbox;
+use super::query::{inbox, inbox_signal};
 use super::row::{End, Row, told_run};
 use super::tx::Tx;
 use super::units::park_on_unit;
 use crate::clock::micros;
 use crate::limits::storable;
 use crate::outcome::Barrier;
-use crate::store::{Commit, Hold, Receipt};
+use crate::store::{Commit, Hold, READ_WITH_CLAIM_MAX, Receipt};
 use crate::{
     At, Delivered, EventKind, InboxSignal, Inserted, Json, NewSignal, Result, SignalId, Spawn, Status,
     Transition, Wake, When, WorkerId,
@@ -91,7 +91,8 @@ fn next(tx: &mut Tx<'_>, mut row: Row, commit: &Commit, at: &At) -> Result<Recei
     row.go_to(at);
     let data = consumed.map(|consumed| with_consumed("{}".to_owned(), Some(consumed)));
     tx.record(&mut row, EventKind::StepCompleted, data)?;
-    if commit.hold == Hold::Keep && !row.paused {
+    // One whose inbox is too large to come with a receipt is claimed again.
+    if commit.hold == Hold::Keep && !row.paused && row.inbox_bytes <= READ_WITH_CLAIM_MAX {
         tx.save(&mut row)?;
         let inbox = if row.inbox > 0 { inbox(tx.conn(), row.id)? } else { Vec::new() };
         return Ok(Receipt::Held { seq: row.seq, inbox, now: tx.now() });
@@ -189,8 +190,15 @@ fn unseen(tx: &Tx<'_>, row: &Row, received: &[SignalId], names: &[String]) -> Re
     if row.inbox as usize <= received.len() {
         return Ok(None);
     }
-    let mut inbox = inbox(tx.conn(), row.id)?.into_iter();
-    Ok(inbox.find(|signal| names.contains(&signal.name) && !received.contains(&signal.id)))
+    let mut sql = tx.sql("select id, name from signals where instance = ?1 and consumed = 0 order by id")?;
+    let mut rows = sql.query([row.id.0])?;
+    while let Some(found) = rows.next()? {
+        let (id, name): (i64, String) = (found.get(0)?, found.get(1)?);
+        if names.contains(&name) && !received.contains(&SignalId(id)) {
+            return Ok(Some(tx.sql(include_str!("signal.sql"))?.query_row([id], inbox_signal)?));
+        }
+    }
+    Ok(None)
 }
 
 /// Inserts the children and parks on their barrier, or runs on if there is nothing to wait for.
@@ -201,13 +209,15 @@ fn park_on_children(tx: &mut Tx<'_>, row: &mut Row, received: &[SignalId], spawn
     row.round += 1;
     let parentage = Parentage { parent: row.id, round: row.round, on_cancel: spawn.on_cancel };
     let mut inserted = 0_u32;
-    for child in insert(tx, &spawn.children, Some(parentage))? {
-        match child {
+    let told = insert(tx, &spawn.children, Some(parentage))?;
+    for (child, told) in spawn.children.iter().zip(told) {
+        match told {
             Inserted::New(_) => inserted += 1,
             // This row is in our hands: what the store counted for it would be lost when we save it.
             Inserted::Taken { holder, signals } if holder == row.id => {
-                row.inbox +=
-                    signals.iter().filter(|s| matches!(s, Delivered::Accepted { .. })).count() as u32;
+                let sent = child.signals.iter().zip(&signals);
+                let taken = sent.filter(|(_, told)| matches!(told, Delivered::Accepted { .. }));
+                taken.for_each(|(signal, _)| row.take_in(&signal.payload));
             }
             Inserted::Taken { .. } => {}
         }
@@ -248,7 +258,7 @@ pub(super) fn consume(tx: &Tx<'_>, row: &mut Row, received: &[SignalId]) -> Resu
     if received.is_empty() {
         return Ok(None);
     }
-    let mut consumed = Vec::with_capacity(received.len());
+    let (mut consumed, mut bytes) = (Vec::with_capacity(received.len()), 0);
     for id in received {
         let mut signal = None;
         for sql in [include_str!("consume.sql"), include_str!("consume_keep.sql")] {
@@ -260,8 +270,9 @@ pub(super) fn consume(tx: &Tx<'_>, row: &mut Row, received: &[SignalId]) -> Resu
         }
         let (name, payload) = signal.expect("a received signal stays until its own step consumes it");
         let payload = Json::trusted(payload);
+        bytes += payload.as_str().len() as u64;
         consumed.push(SignalData { id: *id, name: &name, payload: &payload, dedup_key: None }.to_text());
     }
-    row.inbox = row.inbox.checked_sub(received.len() as u32).expect("the inbox holds what was received");
+    row.let_out(received.len() as u32, bytes);
     Ok(Some(format!("[{}]", consumed.join(","))))
 }

@@ -8,14 +8,14 @@ use serde::Serialize;
 use super::row::Row;
 use super::tx::{Tx, resolve};
 use crate::store::Delivery;
-use crate::{Delivered, EventKind, InstanceId, Json, NewSignal, Result, SignalId, Status, Wake};
+use crate::{Delivered, EventKind, InboxMax, InstanceId, Json, NewSignal, Result, SignalId, Status, Wake};
 
 pub(super) fn deliver(tx: &mut Tx<'_>, batch: &[Delivery]) -> Result<Vec<Delivered>> {
     let addressed = |delivery: &'_ Delivery| resolve(tx.conn(), &delivery.namespace, &delivery.target);
     let targets = batch.iter().map(addressed).collect::<Result<Vec<_>>>()?;
     let sent = targets.into_iter().zip(batch).map(|(target, delivery)| {
-        let Delivery { namespace, signal, .. } = delivery;
-        Sent { target, namespace: Some(namespace), signal }
+        let Delivery { namespace, signal, inbox_max, .. } = delivery;
+        Sent { target, namespace: Some(namespace), signal, inbox_max: *inbox_max }
     });
     deliver_to(tx, sent)
 }
@@ -27,6 +27,8 @@ pub(super) struct Sent<'a> {
     /// The namespace in which it has to be, if it was named by who sent this.
     pub(super) namespace: Option<&'a str>,
     pub(super) signal: &'a NewSignal,
+    /// How much the inbox may hold that it goes to.
+    pub(super) inbox_max: InboxMax,
 }
 
 /// Delivers to instances that are known. All of it is stored before any of it wakes someone: what comes together
@@ -38,7 +40,7 @@ pub(super) fn deliver_to<'a>(
     let mut delivered = Vec::new();
     // In the order of their ids: of those whose wake takes the same key, the oldest gets it.
     let mut targets: BTreeMap<InstanceId, Option<Woken<'a>>> = BTreeMap::new();
-    for (place, Sent { target, namespace, signal }) in batch.enumerate() {
+    for (place, Sent { target, namespace, signal, inbox_max }) in batch.enumerate() {
         let hears =
             |row: &Row| !row.status.is_terminal() && namespace.is_none_or(|name| name == row.namespace);
         let row = target.map(|id| tx.load(id)).transpose()?.flatten();
@@ -47,6 +49,13 @@ pub(super) fn deliver_to<'a>(
             continue;
         };
         let (payload, dedup_key) = (signal.payload.as_str(), &signal.dedup_key);
+        let bytes = row.inbox_bytes + payload.len() as u64;
+        if !inbox_max.allows(row.inbox as usize + 1, bytes) {
+            let is_there = "select 1 from signals where instance = ?1 and dedup_key = ?2";
+            let repeats = dedup_key.is_some() && tx.sql(is_there)?.exists((row.id.0, dedup_key))?;
+            delivered.push(if repeats { Delivered::Duplicate } else { Delivered::InboxFull });
+            continue;
+        }
         let stored = tx.sql(include_str!("deliver.sql"))?.execute(params![
             row.id.0,
             signal.name,
@@ -61,8 +70,8 @@ pub(super) fn deliver_to<'a>(
         let id = SignalId(tx.conn().last_insert_rowid());
         delivered.push(Delivered::Accepted { id, woke: false });
         let woken = targets.entry(row.id).or_default();
-        row.inbox += 1;
-        tx.sql("update instances set inbox = ?2 where id = ?1")?.execute((row.id.0, row.inbox))?;
+        row.take_in(&signal.payload);
+        tx.note_inbox(&row)?;
         if row.status == Status::AwaitingSignal && row.awaited_names()?.contains(&signal.name) {
             woken.get_or_insert(Woken { place, id, signal });
         }

@@ -30,7 +30,8 @@ pub(super) fn insert(
     }
     let sent = batch.iter().zip(&inserted).flat_map(|(new, inserted)| {
         let target = Some(inserted.id());
-        new.signals.iter().map(move |signal| Sent { target, namespace: None, signal })
+        let inbox_max = new.inbox_max;
+        new.signals.iter().map(move |signal| Sent { target, namespace: None, signal, inbox_max })
     });
     let mut delivered = deliver_to(tx, sent)?.into_iter();
     for (new, inserted) in batch.iter().zip(&mut inserted) {

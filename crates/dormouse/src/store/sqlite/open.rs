@@ -29,6 +29,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0015_crashes.sql"),
     include_str!("migrations/0016_signs.sql"),
     include_str!("migrations/0017_counts_by_namespace.sql"),
+    include_str!("migrations/0018_inboxes.sql"),
 ];
 /// How long a statement waits for another process before it is [`Error::Busy`].
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

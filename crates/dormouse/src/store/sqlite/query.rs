@@ -201,7 +201,7 @@ fn run(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Run>> {
 /// All that waits for an instance.
 pub(super) fn inbox(conn: &Connection, id: InstanceId) -> Result<Vec<InboxSignal>> {
     let mut sql = conn.prepare_cached(include_str!("inbox.sql"))?;
-    let signals = sql.query_map([id.0], signal)?;
+    let signals = sql.query_map([id.0], inbox_signal)?;
     Ok(signals.collect::<rusqlite::Result<_>>()?)
 }
 
@@ -213,12 +213,13 @@ pub(super) fn inbox_page(
 ) -> Result<Portion<InboxSignal>> {
     let mut sql = conn.prepare_cached(include_str!("inbox_page.sql"))?;
     portion(sql.query((id.0, after.map_or(0, |after| after.0), one_more(bounds)))?, bounds, |row| {
-        let signal = signal(row)?;
+        let signal = inbox_signal(row)?;
         Ok((signal.payload.as_str().len(), signal))
     })
 }
 
-fn signal(row: &SqlRow<'_>) -> rusqlite::Result<InboxSignal> {
+/// A signal as `inbox.sql` and `signal.sql` have it.
+pub(super) fn inbox_signal(row: &SqlRow<'_>) -> rusqlite::Result<InboxSignal> {
     Ok(InboxSignal {
         id: SignalId(row.get(0)?),
         name: row.get(1)?,

@@ -29,6 +29,7 @@ pub(super) struct Row {
     pub(super) wake: Option<Wake>,
     pub(super) awaits: Option<String>,
     pub(super) inbox: u32,
+    pub(super) inbox_bytes: u64,
     pub(super) barrier: Option<u32>,
     pub(super) round: u32,
     pub(super) parent: Option<(InstanceId, u32)>,
@@ -132,9 +133,21 @@ impl Row {
         scope.is_some_and(|scope| scope == "always" || scope.contains(self.status.as_str()))
     }
 
-    fn place<'a>(&'a self, version: u32, step: &'a str, status: Status) -> Place<'a> {
+    pub(super) fn place<'a>(&'a self, version: u32, step: &'a str, status: Status) -> Place<'a> {
         let Self { namespace, queue, machine, .. } = self;
         Place { namespace, queue, machine, version, step, status }
+    }
+
+    /// Notes a signal that was stored in its inbox.
+    pub(super) fn take_in(&mut self, payload: &Json) {
+        self.inbox += 1;
+        self.inbox_bytes += payload.as_str().len() as u64;
+    }
+
+    /// Notes that signals left its inbox.
+    pub(super) fn let_out(&mut self, signals: u32, bytes: u64) {
+        self.inbox = self.inbox.checked_sub(signals).expect("the inbox holds what leaves it");
+        self.inbox_bytes = if self.inbox == 0 { 0 } else { self.inbox_bytes.saturating_sub(bytes) };
     }
 
     /// Whether it holds its lane and can be claimed, or is.
@@ -154,6 +167,13 @@ pub(super) fn names(array: Option<&str>) -> rusqlite::Result<Vec<String>> {
 }
 
 impl Tx<'_> {
+    /// Writes how much waits in an inbox, where nothing else of its instance changes.
+    pub(super) fn note_inbox(&self, row: &Row) -> Result<()> {
+        let sql = "update instances set inbox = ?2, inbox_bytes = ?3 where id = ?1";
+        self.sql(sql)?.execute((row.id.0, row.inbox, row.inbox_bytes))?;
+        Ok(())
+    }
+
     /// The instance that a target means in a namespace. One of another namespace is not there.
     pub(super) fn find(&self, namespace: &str, target: &Target) -> Result<Option<Row>> {
         let Some(id) = resolve(self.conn(), namespace, target)? else { return Ok(None) };
@@ -224,6 +244,7 @@ impl Tx<'_> {
                 // failed or was cancelled is only out of sight, so that a retry finds its inputs again.
                 self.sql("delete from signals where instance = ?1")?.execute([row.id.0])?;
                 row.inbox = 0;
+                row.inbox_bytes = 0;
                 (Status::Done, EventKind::Done, unread)
             }
             End::Failed(error) => {
@@ -353,6 +374,7 @@ impl Tx<'_> {
             row.cancelled_with.map(|with| with.0),
             row.crashes,
             row.crashes_seq,
+            row.inbox_bytes,
         ])?;
         assert_eq!(changed, 1, "a loaded row is still there");
         Ok(())
@@ -376,6 +398,7 @@ fn read(row: &SqlRow<'_>) -> rusqlite::Result<Row> {
         wake: wake(row.get_ref(10)?.as_str_or_null()?)?,
         awaits: row.get(11)?,
         inbox: row.get(12)?,
+        inbox_bytes: row.get(34)?,
         barrier: row.get(13)?,
         round: row.get(14)?,
         parent: parent.map(InstanceId).zip(parent_round),

@@ -1,7 +1,7 @@
 //! A cancel at a step whose machine undoes what it did: the instance is asked to, by a signal, and ends by itself. Who asks
 //! a second time ends it at once.
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
 use super::deliver::wake_by_signal;
 use super::operate::live_children;
@@ -24,7 +24,7 @@ pub(super) fn ask_to_undo(tx: &mut Tx<'_>, row: &mut Row) -> Result<()> {
     let values = params![row.id.0, signal.name, signal.dedup_key, tx.now_us(), signal.payload.as_str()];
     tx.sql(include_str!("deliver.sql"))?.execute(values)?;
     let id = SignalId(tx.conn().last_insert_rowid());
-    row.inbox += 1;
+    row.take_in(&signal.payload);
     match row.status {
         Status::AwaitingCompletion => {
             units::cancel_unit(tx, row)?;
@@ -36,7 +36,7 @@ pub(super) fn ask_to_undo(tx: &mut Tx<'_>, row: &mut Row) -> Result<()> {
         }
         // It sees the request when its children have ended, when it is claimed, or at its next step.
         _ => {
-            tx.sql("update instances set inbox = ?2 where id = ?1")?.execute((row.id.0, row.inbox))?;
+            tx.note_inbox(row)?;
             if row.status == Status::Executing {
                 tx.effects.cancel.push(row.id);
             }
@@ -48,7 +48,10 @@ pub(super) fn ask_to_undo(tx: &mut Tx<'_>, row: &mut Row) -> Result<()> {
 
 /// Forgets that an instance was asked: it is to run again.
 pub(super) fn forget_request(tx: &Tx<'_>, row: &mut Row) -> Result<()> {
-    let mut sql = tx.sql("delete from signals where instance = ?1 and dedup_key = ?2")?;
-    row.inbox -= sql.execute((row.id.0, CANCEL))? as u32;
+    let mut sql =
+        tx.sql("delete from signals where instance = ?1 and dedup_key = ?2 returning octet_length(payload)")?;
+    if let Some(bytes) = sql.query_row((row.id.0, CANCEL), |gone| gone.get(0)).optional()? {
+        row.let_out(1, bytes);
+    }
     Ok(())
 }

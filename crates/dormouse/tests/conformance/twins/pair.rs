@@ -8,8 +8,8 @@ use dormouse::store::{
     SendReport, Store, Which, Written,
 };
 use dormouse::{
-    Declaration, Error, InboxSignal, Inserted, Instance, InstanceId, Interaction, InteractionId, Json,
-    Process, Run, SignalId, Status, Target, Transition, UnitId, UnitView, WorkerId,
+    Declaration, Error, InboxMax, InboxSignal, Inserted, Instance, InstanceId, Interaction, InteractionId,
+    Json, Process, Run, SignalId, Status, Target, Transition, UnitId, UnitView, WorkerId,
 };
 
 use super::look::same;
@@ -19,6 +19,9 @@ use crate::kit::Kit;
 
 /// A unit and its items, as one side sees them.
 type Asked = (Option<UnitView>, Vec<Interaction>);
+
+/// How much an inbox may hold: so little that some signals find it full.
+const INBOX_MAX: InboxMax = InboxMax { signals: 4, bytes: 100 };
 
 /// How they differ.
 pub type Difference = String;
@@ -95,7 +98,7 @@ impl Pair {
                 let [left, right] = [Side::Left, Side::Right].map(|side| {
                     let deliver = |(whom, signal): &(Whom, _)| {
                         let (namespace, target) = self.target(whom, side);
-                        Delivery { namespace, target, signal: Clone::clone(signal) }
+                        Delivery { namespace, target, signal: Clone::clone(signal), inbox_max: INBOX_MAX }
                     };
                     batch.iter().map(deliver).collect::<Vec<_>>()
                 });
