@@ -178,7 +178,7 @@ async fn stats_of_a_namespace_count_it_alone(kit: Kit) {
     for (namespace, count) in [("default", 1), ("other", 2)] {
         let client = kit.client().in_namespace(namespace).expect("a good name");
         client.start_many(vec![m().even_if_unknown(); count]).await.expect("they start");
-        client.pause_queue("slow").await.expect("a brake");
+        client.pause_queue("default").await.expect("a brake");
     }
     for (namespace, count) in [(Some("default"), 1), (Some("other"), 2), (Some("third"), 0), (None, 3)] {
         let stats = kit.store.stats(namespace.map(str::to_owned)).await.expect("a read");
