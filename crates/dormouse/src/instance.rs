@@ -374,26 +374,8 @@ impl NewInstance {
             }
             names.iter().try_for_each(|name| check_name("signal name", name))?;
         }
-        self.signals.iter().try_for_each(|signal| signal.check(limits))?;
-        let bytes = self.signals.iter().map(|signal| signal.payload.as_str().len() as u64).sum();
-        if !limits.inbox().allows(self.signals.len(), bytes) {
-            return Err(Error::InvalidState(format!(
-                "it comes with {} signals of {bytes} bytes, and an inbox holds {} signals of {} bytes",
-                self.signals.len(),
-                limits.inbox_max,
-                limits.inbox_bytes_max
-            )));
-        }
-        Ok(())
+        limits.check_signals(&self.signals)
     }
-}
-
-/// Names as they are stored: in order, each once.
-pub(crate) fn sorted(names: &[String]) -> Vec<&str> {
-    let mut names: Vec<_> = names.iter().map(String::as_str).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
 }
 
 /// What became of an insert.

@@ -5,7 +5,7 @@ mod flaw;
 use std::borrow::Cow;
 
 use self::flaw::{Flaw, flaw};
-use crate::{Error, Json, Result};
+use crate::{Error, Json, NewSignal, Result};
 
 /// The longest key, name, queue, lane or namespace, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -99,6 +99,21 @@ impl Limits {
         }
     }
 
+    /// Refuses signals that come along with a start and could not be stored, or not all of them.
+    pub(crate) fn check_signals(&self, signals: &[NewSignal]) -> Result<()> {
+        signals.iter().try_for_each(|signal| signal.check(self))?;
+        let bytes = signals.iter().map(|signal| signal.payload.as_str().len() as u64).sum();
+        if self.inbox().allows(signals.len(), bytes) {
+            return Ok(());
+        }
+        Err(Error::InvalidState(format!(
+            "it comes with {} signals of {bytes} bytes, and an inbox holds {} signals of {} bytes",
+            signals.len(),
+            self.inbox_max,
+            self.inbox_bytes_max
+        )))
+    }
+
     /// How much an inbox may hold.
     pub(crate) fn inbox(&self) -> InboxMax {
         InboxMax { signals: self.inbox_max, bytes: self.inbox_bytes_max }
@@ -174,7 +189,7 @@ pub(crate) fn check_tags(tags: &[String]) -> Result<()> {
             return Err(Error::InvalidName { what: "tag", value, reason: "it is over 64 bytes" });
         }
     }
-    check_tag_count(&crate::instance::sorted(tags))
+    check_tag_count(&sorted(tags))
 }
 
 /// Refuses more tags than an instance can have. Each is there once.
@@ -192,4 +207,12 @@ pub(crate) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option
     let likeness = |known: String| (strsim::jaro_winkler(name, &known), known);
     let best = known.map(likeness).max_by(|(one, _), (other, _)| one.total_cmp(other));
     best.filter(|(likeness, _)| *likeness >= LIKENESS_MIN).map(|(_, known)| known)
+}
+
+/// Names as they are stored: in order, each once.
+pub(crate) fn sorted(names: &[String]) -> Vec<&str> {
+    let mut names: Vec<_> = names.iter().map(String::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }

@@ -13,6 +13,7 @@ mod open;
 mod operate;
 mod progress;
 mod query;
+mod reading;
 mod rider;
 mod shown;
 mod units;
@@ -39,6 +40,8 @@ pub use self::query::{
     Addressee, Bounds, Count, Events, Filter, PAGE_BYTES_MAX, PLACES_MAX, Page, Portion, QueueView,
     Situation, Stats, WorkerView,
 };
+pub(crate) use self::reading::READ_WITH_CLAIM_MAX;
+pub use self::reading::Reading;
 pub use self::rider::Rider;
 pub use self::shown::shown;
 pub(crate) use self::units::outbox_queue;
@@ -383,18 +386,6 @@ pub struct Claimed {
     /// The store's time.
     pub now: Timestamp,
 }
-
-/// What a claimed row's step is handed besides its state, where that is too large to come with its claim.
-#[derive(Clone, Debug, Default)]
-pub struct Reading {
-    /// Its inbox.
-    pub inbox: Vec<InboxSignal>,
-    /// The children of the round it was parked on.
-    pub children: Vec<ChildView>,
-}
-
-/// The most bytes of an inbox, or of a round's children, that come with a claim.
-pub(crate) const READ_WITH_CLAIM_MAX: u64 = 64 * 1024;
 
 /// An outcome to be committed.
 #[derive(Clone, Debug)]

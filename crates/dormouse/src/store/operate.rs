@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::instance::sorted;
+use crate::limits::sorted;
 use crate::limits::{check_tag_count, check_tags};
 use crate::{Error, Json, Result, SignalId, Status};
 

@@ -15,7 +15,7 @@ use super::marks::Memory;
 use super::types::{Columns, batch, when};
 use super::units::Unit;
 use crate::clock::micros;
-use crate::instance::sorted;
+use crate::limits::sorted;
 use crate::limits::storable;
 use crate::store::{Commit, Effects, Hold, Receipt, Written};
 use crate::{Children, InstanceId, Json, Quorum, Result, Run, Transition, WorkerId};

@@ -10,7 +10,7 @@ use super::deliver::bounds;
 use super::fault::unreadable;
 use super::gather::Write;
 use super::types::{Columns, batch, parse, when};
-use crate::instance::sorted;
+use crate::limits::sorted;
 use crate::store::Written;
 use crate::{Delivered, History, Inserted, InstanceId, KeyScope, NewInstance, NewSignal, Result, SignalId};
 

@@ -5,8 +5,8 @@ use sqlx::postgres::PgRow;
 use super::db::Db;
 use super::deliver::address;
 use super::types::Columns;
-use crate::instance::sorted;
 use crate::limits::check_tag_count;
+use crate::limits::sorted;
 use crate::store::{Amend, AmendRequest, Brake, Cancel, CancelRequest, Effects, TagChange, Written};
 use crate::{At, Error, InstanceId, Result, Target};
 

@@ -7,7 +7,7 @@ use super::counts::Place;
 use super::deliver::{Sent, deliver_to};
 use super::row::told_run;
 use super::tx::Tx;
-use crate::instance::sorted;
+use crate::limits::sorted;
 use crate::{Children, EventKind, History, Inserted, InstanceId, KeyScope, NewInstance, Result, Status};
 
 /// Whose child an instance is.
