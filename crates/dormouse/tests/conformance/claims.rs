@@ -282,6 +282,9 @@ async fn heartbeats_reaps_and_claims_overlap_without_deadlock(kit: Kit) {
                     let commits = claimed.iter().map(|row| commit(row, next("n"))).collect();
                     kit.commit_many(worker, commits).await;
                     kit.reap().await;
+                    // Those that crashed again rest for a moment.
+                    kit.advance(Duration::from_secs(1));
+                    kit.due().await;
                 }
             })
         })
@@ -294,6 +297,8 @@ async fn heartbeats_reaps_and_claims_overlap_without_deadlock(kit: Kit) {
     kit.worker("w1").await;
     kit.worker("w2").await;
     kit.reap().await;
+    kit.advance(Duration::from_secs(300));
+    kit.due().await;
     assert_eq!(kit.stats().await.count(Status::Runnable), 100);
 }
 

@@ -75,6 +75,9 @@ impl Counts {
     }
 
     pub(super) fn save(&self, conn: &Connection) -> Result<()> {
+        if self.moved.is_empty() {
+            return Ok(());
+        }
         let mut count = conn.prepare_cached(include_str!("count.sql"))?;
         let mut count_first = conn.prepare_cached(include_str!("count_first.sql"))?;
         for Moved { namespace, queue, machine, version, step, status, by } in
