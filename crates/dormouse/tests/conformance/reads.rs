@@ -112,7 +112,7 @@ async fn an_inbox_is_read_up_to_a_bound_in_bytes_and_goes_on_from_there(kit: Kit
 async fn a_page_with_documents_ends_at_its_bytes_and_one_of_heads_has_none(kit: Kit) {
     let state = long(PAGE_BYTES_MAX / 4);
     let new = (0..10).map(|_| m_at(at_with("start", state.clone()))).collect();
-    let mut ids: Vec<_> = kit.insert_many(new).await.iter().map(|inserted| inserted.id()).collect();
+    let mut ids: Vec<_> = kit.insert_many(new).await.iter().map(dormouse::Inserted::id).collect();
     ids.reverse();
     let mut filter = Filter { limit: 100, ..Filter::default() };
     let (mut listed, mut pages) = (Vec::new(), 0);
