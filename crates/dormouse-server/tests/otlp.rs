@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex};
 const TRACE: [u8; 16] = *b"a trace of mine!";
 const PARENT: [u8; 8] = *b"my span!";
 
+/// The shop's own queue must go on, so one that nobody knows is paused.
+const EVEN_IF_UNKNOWN: &str = r#"{"even_if_unknown":true}"#;
+
 #[test]
 fn a_request_is_in_its_callers_trace_and_steps_are_told_before_the_end() {
     let (collector, told) = collect();
@@ -34,7 +37,9 @@ fn a_request_is_in_its_callers_trace_and_steps_are_told_before_the_end() {
     let (status, _) = exchange(
         &address,
         &format!(
-            "POST /v1/queues/nobody/pause HTTP/1.1\r\nHost: {address}\r\ntraceparent: {traceparent}\r\nContent-Length: 0\r\n\r\n"
+            "POST /v1/queues/nobody/pause HTTP/1.1\r\nHost: {address}\r\ntraceparent: {traceparent}\r\n\
+            Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{EVEN_IF_UNKNOWN}",
+            EVEN_IF_UNKNOWN.len()
         ),
     );
     assert!(status.contains("200"), "{status}");
