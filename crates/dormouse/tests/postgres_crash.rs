@@ -28,7 +28,10 @@ mod shop;
 #[path = "postgres_crash/versions.rs"]
 mod versions;
 
+use std::path::Path;
 use std::time::Duration;
+
+use private_postgres::Pooler;
 
 use self::audit::{Facts, audit};
 use self::database::Database;
@@ -47,14 +50,29 @@ pub const SLACK: Duration = Duration::from_millis(1500);
 
 const WORKERS: usize = 3;
 const KILLS: usize = 100;
+const POOLED_KILLS: usize = 25;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_kills_of_three_workers_lose_double_and_stick_nothing() {
     let database = Database::start("kills").await;
-    let (facts, tell) = Facts::gather();
     let start = Start::new(&database, "load");
+    kill_and_audit(&database, &start, KILLS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kills_of_workers_behind_a_pooler_lose_double_and_stick_nothing() {
+    let database = Database::start("pooled-kills").await;
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("pooler-kills-{}", std::process::id()));
+    let pooler = Pooler::start(&database.server, &dir, &[("default_pool_size", "40")]);
+    let pooler = pooler.unwrap_or_else(|error| panic!("{error}"));
+    let start = Start::new(&database, "load").set(child::DATABASE, &pooler.url("postgres"));
+    kill_and_audit(&database, &start, POOLED_KILLS).await;
+}
+
+async fn kill_and_audit(database: &Database, start: &Start, kills: usize) {
+    let (facts, tell) = Facts::gather();
     let mut workers: Vec<Worker> = (0..WORKERS).map(|_| start.run(tell.clone())).collect();
-    for _ in 0..KILLS {
+    for _ in 0..kills {
         // The one that was started first: all of them are killed, somewhere between their first sign of life and the
         // middle of everything.
         let mut victim = workers.remove(0);
@@ -65,9 +83,9 @@ async fn a_hundred_kills_of_three_workers_lose_double_and_stick_nothing() {
     for worker in workers {
         worker.kill().await;
     }
-    assert!(facts.lock().expect("no panic").inserted.len() > KILLS / 2, "there was load");
+    assert!(facts.lock().expect("no panic").inserted.len() > kills / 2, "there was load");
     let engine = child::engine(&database.url(), &tell).await.start().await.expect("it starts");
-    let found = audit(&database, &facts).await;
+    let found = audit(database, &facts).await;
     println!("audited: {found:?}");
     assert!(found.reaped > 0, "some were killed in the middle of a step");
     engine.shutdown().await;

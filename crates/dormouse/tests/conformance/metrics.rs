@@ -11,7 +11,7 @@ use dormouse::{Engine, Interaction, Json, Sending, Sent, Status, Transport};
 use crate::counted::Counted;
 use crate::kit::{Kit, SOON};
 
-/// Runs a test on one thread, on the stores whose time can be moved from there. Engines count, whatever the store.
+/// Runs a test on one thread, as a recorder hears of its own thread alone.
 macro_rules! on_one_thread {
     ($($store:ident: $kit:expr, $test:ident;)+) => {
         $(mod $store {
@@ -26,6 +26,7 @@ macro_rules! on_one_thread {
 on_one_thread! {
     sqlite_memory: crate::kit::Kit::sqlite_memory(), steps_and_sends_are_counted;
     sqlite_file: crate::kit::Kit::sqlite_file().await, steps_and_sends_are_counted;
+    postgres: crate::kit::Kit::postgres().await, steps_and_sends_are_counted;
 }
 
 /// Sends each row to the bank, and fails once before.

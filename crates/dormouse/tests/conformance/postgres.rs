@@ -41,7 +41,17 @@ impl Database {
 
     /// Moves the database's time.
     pub fn set_time(&self, now: Timestamp) {
-        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(self.move_to(now)));
+        use tokio::runtime::{Builder, Handle, RuntimeFlavor};
+        if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+            // Nobody else would move this thread's tasks on meanwhile, so another one does it.
+            let moving = || {
+                let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+                runtime.block_on(self.move_to(now));
+            };
+            std::thread::scope(|scope| scope.spawn(moving).join().expect("time is moved"));
+        } else {
+            tokio::task::block_in_place(|| Handle::current().block_on(self.move_to(now)));
+        }
     }
 
     /// Lets its time pass as everybody's does.
