@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use self::ahead::{Ahead, Foreseen};
 pub(crate) use self::ahead::{by_graph, told};
 pub use self::explore::Explorer;
-pub(crate) use self::moment::{Event, Moment, Phase, Unthinkable};
+pub(crate) use self::moment::{Event, Moment, Unthinkable};
 use crate::{DynMachine, Registry};
 
 /// Explores a machine as far as the usual bounds allow. `known` are the machines that its children may be of.

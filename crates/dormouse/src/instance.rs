@@ -153,7 +153,7 @@ impl At {
 }
 
 /// The statuses in which a key counts as taken.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyScope {
     /// While the instance is live.
@@ -168,6 +168,17 @@ pub enum KeyScope {
 impl KeyScope {
     fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// How stores keep it: nothing for the default, a word, or the statuses.
+    pub(crate) fn to_text(&self) -> Option<String> {
+        match self {
+            Self::Live => None,
+            Self::Always => Some("always".to_owned()),
+            Self::In(statuses) => {
+                Some(statuses.iter().map(|status| status.as_str()).collect::<Vec<_>>().join(","))
+            }
+        }
     }
 
     /// Whether an instance in this status holds its key.

@@ -22,6 +22,7 @@ pub mod outline;
 mod poke;
 mod process;
 mod retry;
+pub mod rules;
 mod sample;
 mod schema;
 mod signal;

@@ -50,6 +50,7 @@ pub use self::units::{
     SendOutcome, SendReport, UnitStore, Which,
 };
 use crate::poke::Hub;
+pub use crate::rules::Hold;
 use crate::{
     At, ChildView, Declaration, Delivered, Event, InboxMax, InboxSignal, Inserted, Instance, InstanceId,
     NewInstance, NewSignal, ParentRef, Process, Result, Run, SignalId, Target, Transition, Wake, When,
@@ -408,15 +409,6 @@ pub struct Commit {
     pub run: Option<Run>,
 }
 
-/// What becomes of the claim after a `next`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
-    /// The worker goes on with the next step.
-    Keep,
-    /// The row goes back among the runnable ones.
-    Release,
-}
-
 /// What became of a commit.
 #[derive(Clone, Debug)]
 pub enum Receipt {
@@ -479,14 +471,6 @@ pub enum Lease {
     },
     /// It is over: nothing this worker holds is its own any more.
     Lost,
-}
-
-/// Why an instance failed whose step took its worker along again and again.
-pub(crate) fn too_many_crashes(step: &str, crashes: u32) -> String {
-    format!(
-        "its worker died, or lost its lease, {crashes} times in a row while step {step:?} ran: it is not tried again; \
-         retry the instance once the cause is mended"
-    )
 }
 
 /// Whether a step ran on a claim that is given back.

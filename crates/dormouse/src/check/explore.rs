@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use super::{Event, Moment, Phase, Problem, ProblemKind, Report, Unthinkable};
+use super::{Event, Moment, Problem, ProblemKind, Report, Unthinkable};
 use crate::graph::{DONE, FAILED, Graph, NodeKind, On};
-use crate::{DynMachine, InstanceId, Json, Registry};
+use crate::rules::{self, Head};
+use crate::{DynMachine, InstanceId, Json, Registry, Status};
 
 /// A signal comes once, and once more before the first is read.
 const COPIES_MAX: usize = 2;
@@ -133,10 +134,10 @@ impl<'a> Explorer<'a> {
 
     /// Lets its step do all that it may do.
     fn step_on(&mut self, place: usize, moment: &Moment, queue: &mut VecDeque<usize>) {
-        if !matches!(moment.phase, Phase::Ready { .. }) {
+        if !moment.is_ready() {
             return;
         }
-        let step = moment.step.clone();
+        let step = moment.head.step.clone();
         let nexts = match moment.run(self.machine, InstanceId(1), None) {
             Ok(nexts) => nexts,
             Err(Unthinkable::Untold) => Vec::new(),
@@ -187,10 +188,10 @@ impl<'a> Explorer<'a> {
             if copies >= COPIES_MAX || moment.inbox.len() >= INBOX_MAX {
                 continue;
             }
-            let when = match &moment.phase {
-                Phase::Waiting { names, .. } if names.contains(name) => "while it is awaited",
-                _ if copies > 0 => "again, before it is read",
-                _ => "while nothing waits for it",
+            let when = match copies {
+                _ if rules::awaited_by(&moment.head, name) => "while it is awaited",
+                0 => "while nothing waits for it",
+                _ => "again, before it is read",
             };
             let happens: Vec<_> = examples
                 .iter()
@@ -208,8 +209,10 @@ impl<'a> Explorer<'a> {
 
     /// Says so if what an instance waits for will never happen.
     fn judge_wait(&mut self, place: usize, moment: &Moment) {
-        match &moment.phase {
-            Phase::Waiting { names, has_deadline: false } => {
+        let Head { status, step, awaits: names, .. } = &moment.head;
+        match status {
+            _ if moment.has_deadline() => {}
+            Status::AwaitingSignal => {
                 let is_expected = |signal: &Sendable| signal.is_expected && names.contains(&signal.name);
                 if !self.signals.iter().any(is_expected) {
                     let what = format!(
@@ -217,15 +220,15 @@ impl<'a> Explorer<'a> {
                          with `sent_by`",
                         names[0]
                     );
-                    self.found(ProblemKind::EndlessWait, moment.step.clone(), what, Some(place));
+                    self.found(ProblemKind::EndlessWait, step.clone(), what, Some(place));
                 }
             }
-            Phase::Children { children, has_deadline: false } => {
+            Status::AwaitingChildren => {
                 let unknown = |(name, version): &&(String, u32)| self.known.get(name, *version).is_none();
-                if let Some((name, version)) = children.iter().find(unknown) {
+                if let Some((name, version)) = moment.children.iter().find(unknown) {
                     let what =
                         format!("it waits for a child of {name} version {version}, which nothing here runs");
-                    self.found(ProblemKind::EndlessWait, moment.step.clone(), what, Some(place));
+                    self.found(ProblemKind::EndlessWait, step.clone(), what, Some(place));
                 }
             }
             _ => {}
@@ -234,7 +237,7 @@ impl<'a> Explorer<'a> {
 
     /// What only shows when everything was seen.
     fn look_at_the_whole(&mut self, graph: &Graph) {
-        let visited: BTreeSet<String> = self.seen.iter().map(|seen| seen.moment.step.clone()).collect();
+        let visited: BTreeSet<String> = self.seen.iter().map(|seen| seen.moment.head.step.clone()).collect();
         for node in &graph.nodes {
             let counts = !matches!(node.kind, NodeKind::Undo | NodeKind::End)
                 && ![DONE, FAILED].contains(&node.step.as_str());
@@ -244,8 +247,8 @@ impl<'a> Explorer<'a> {
                 self.found(ProblemKind::Unreached, node.step.clone(), what.to_owned(), None);
             }
         }
-        let is_done = |seen: &Seen| seen.moment.phase == Phase::Done;
-        let failed = self.seen.iter().position(|seen| matches!(seen.moment.phase, Phase::Failed(_)));
+        let is_done = |seen: &Seen| seen.moment.head.status == Status::Done;
+        let failed = self.seen.iter().position(|seen| seen.moment.head.status == Status::Failed);
         if let (Some(failed), false) = (failed, self.seen.iter().any(is_done)) {
             let what = "however it goes, it is never done".to_owned();
             self.found(ProblemKind::NeverDone, self.machine.name().to_owned(), what, Some(failed));
@@ -271,10 +274,10 @@ impl<'a> Explorer<'a> {
             }
         }
         // A wait that nothing satisfies goes on for ever too, and has been told of.
-        let told = |moment: &Moment| self.problems.keys().any(|(_, step)| *step == moment.step);
+        let told = |moment: &Moment| self.problems.keys().any(|(_, step)| *step == moment.head.step);
         let found = (0..self.seen.len()).find(|&place| !leads_out[place] && !told(&self.seen[place].moment));
         if let Some(place) = found {
-            let step = self.seen[place].moment.step.clone();
+            let step = self.seen[place].moment.head.step.clone();
             let what = "from here on it goes round for ever: no way leads to an end".to_owned();
             self.found(ProblemKind::NoWayOut, step, what, Some(place));
         }
@@ -291,7 +294,7 @@ impl<'a> Explorer<'a> {
                 let what = format!("the signal {name:?} is taken, and no way ever reads it");
                 self.found(ProblemKind::Unread, self.machine.name().to_owned(), what, place);
             } else if let Some(place) = place.filter(|&place| self.is_in_good_time(place, &name)) {
-                let step = self.seen[place].moment.step.clone();
+                let step = self.seen[place].moment.head.step.clone();
                 let what =
                     format!("the signal {name:?} may be left unread, though it comes but once and not late");
                 self.found(ProblemKind::LeftOver, step, what, Some(place));

@@ -1,45 +1,27 @@
-//! A situation of one instance, and what may happen next: the engine's rules, in thought.
+//! A situation of one instance, and what may happen next: decided by the rules that the stores go by.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use jiff::Timestamp;
 
 use super::ahead::{Ahead, Foreseen, context, told};
-use crate::{At, Context, DynMachine, InboxSignal, InstanceId, Json, SignalId, Spawn, Transition, Wake};
+use crate::rules::{self, Consumed, Facts, Head, Hold, Input, Returned, UnitHead};
+use crate::{
+    Ask, At, Context, DynMachine, InboxSignal, InstanceId, Json, SignalId, Status, Transition, UnitStatus,
+};
 
 /// Where an instance is, what it waits for, and what lies in its inbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Moment {
-    pub(crate) step: String,
-    /// JSON.
+    /// As the stores have it, but for what only counts or dates: that stands still, so that equal situations are equal.
+    pub(crate) head: Head,
+    /// JSON: the state, or the output once it is done.
     pub(crate) state: String,
-    pub(crate) phase: Phase,
     /// Name and payload, sorted by name; those of one name in order of arrival.
     pub(crate) inbox: Vec<(String, String)>,
+    /// Machine and version of each child that it waits for.
+    pub(crate) children: Vec<(String, u32)>,
     pub(crate) is_known: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Phase {
-    Ready {
-        wake: Option<Wake>,
-        awaits: Vec<String>,
-    },
-    Waiting {
-        names: Vec<String>,
-        has_deadline: bool,
-    },
-    Sleeping,
-    /// Machine and version of each child.
-    Children {
-        children: Vec<(String, u32)>,
-        has_deadline: bool,
-    },
-    Unit {
-        has_deadline: bool,
-    },
-    Done,
-    Failed(String),
 }
 
 /// What may happen to an instance that does not run.
@@ -74,22 +56,35 @@ pub(crate) enum Unthinkable {
 
 impl Moment {
     pub(crate) fn start(at: &At) -> Self {
-        let phase = Phase::Ready { wake: None, awaits: Vec::new() };
+        Self::of(Head::new(InstanceId(1), "", 1, &at.step), at.state.as_str())
+    }
+
+    /// An instance that has nothing in its inbox.
+    pub(crate) fn of(head: Head, state: &str) -> Self {
         Self {
-            step: at.step.to_string(),
-            state: at.state.as_str().to_owned(),
-            phase,
+            head: standing_still(head),
+            state: state.to_owned(),
             inbox: Vec::new(),
+            children: Vec::new(),
             is_known: true,
         }
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        matches!(self.phase, Phase::Done | Phase::Failed(_))
+        self.head.status.is_terminal()
+    }
+
+    /// Whether its step would run.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.head.status == Status::Runnable
+    }
+
+    pub(crate) fn has_deadline(&self) -> bool {
+        self.head.wake_at.is_some()
     }
 
     pub(crate) fn at(&self) -> At {
-        At { step: self.step.clone().into(), state: Json::trusted(self.state.as_str()) }
+        At { step: self.head.step.clone().into(), state: Json::trusted(self.state.as_str()) }
     }
 
     /// All that its step may do. A crash before the commit runs it again, so it is asked twice.
@@ -99,7 +94,10 @@ impl Moment {
         id: InstanceId,
         key: Option<&str>,
     ) -> Result<Vec<Next>, Unthinkable> {
-        let Phase::Ready { wake, awaits } = &self.phase else { return Ok(Vec::new()) };
+        if !self.is_ready() {
+            return Ok(Vec::new());
+        }
+        let Head { wake, awaits, .. } = &self.head;
         let at = self.at();
         let ask = || {
             let cx = context(id, key.map(str::to_owned), *wake, awaits.clone(), self.handed());
@@ -118,95 +116,131 @@ impl Moment {
     }
 
     fn handed(&self) -> Vec<InboxSignal> {
-        let signal = |(place, (name, payload)): (usize, &(String, String))| InboxSignal {
-            id: SignalId(place as i64),
-            name: name.clone(),
-            payload: Json::trusted(payload.as_str()),
-            dedup_key: None,
-            at: Timestamp::UNIX_EPOCH,
-        };
-        self.inbox.iter().enumerate().map(signal).collect()
+        self.inbox.iter().enumerate().map(|(place, (name, payload))| stored(place, name, payload)).collect()
     }
 
     /// The situation once an outcome is committed.
     fn after(&self, foreseen: Foreseen, cx: &Context) -> Next {
-        let Foreseen { what, transition, is_known } = foreseen;
-        let received: Vec<usize> = cx.handed_ids().iter().map(|id| id.0 as usize).collect();
-        let is_progress = !matches!(transition, Transition::Await { .. } | Transition::Replay { .. });
-        let taken = |place: &usize| is_progress && received.contains(place);
-        let mut consumed = Vec::new();
-        let mut inbox = Vec::new();
-        for (place, signal) in self.inbox.iter().enumerate() {
-            if taken(&place) {
-                consumed.push(signal.0.clone());
-            } else {
-                inbox.push(signal.clone());
-            }
+        let Foreseen { what, mut transition, is_known } = foreseen;
+        if let Transition::Dispatch(dispatch) = &mut transition
+            && dispatch.asks.is_empty()
+        {
+            // What a graph declares does not say what is asked, only that something is.
+            dispatch.asks.push(something());
         }
-        // A signal that the parking step was handed does not wake it again.
-        let wakes = |names: &[String]| {
-            let is_new = |(place, _): &(usize, &(String, String))| !received.contains(place);
-            self.inbox.iter().enumerate().filter(is_new).any(|(_, (name, _))| names.contains(name))
+        let handed = self.handed();
+        let received = cx.handed_ids();
+        let names = match &transition {
+            Transition::Await { names, .. } => &names[..],
+            _ => &[],
         };
-        let phase = match &transition {
-            Transition::Next { .. } | Transition::Replay { .. } => {
-                Phase::Ready { wake: None, awaits: Vec::new() }
-            }
-            Transition::Sleep { .. } => Phase::Sleeping,
-            Transition::Await { names, .. } if wakes(names) => {
-                Phase::Ready { wake: Some(Wake::Signal), awaits: names.clone() }
-            }
-            Transition::Await { names, timeout, .. } => {
-                Phase::Waiting { names: names.clone(), has_deadline: timeout.is_some() }
-            }
-            Transition::Spawn(Spawn { children, timeout, .. }) => {
-                let children = children.iter().map(|child| (child.machine.clone(), child.version)).collect();
-                Phase::Children { children, has_deadline: timeout.is_some() }
-            }
-            Transition::Dispatch(dispatch) => Phase::Unit { has_deadline: dispatch.timeout.is_some() },
-            Transition::Done { .. } => Phase::Done,
-            Transition::Fail { error } => Phase::Failed(error.clone()),
+        let unseen = rules::unseen(handed.iter().map(|one| (one.id, &*one.name)), names, &received);
+        let mut children = Vec::new();
+        if let Transition::Spawn(spawn) = &transition {
+            children = spawn.children.iter().map(|child| (child.machine.clone(), child.version)).collect();
+        }
+        let facts = Facts {
+            unseen: unseen.and_then(|id| handed.iter().find(|one| one.id == id)),
+            consumed: Some(Consumed { signals: received.len() as u32, ..Consumed::default() }),
+            inserted: children.len().max(1) as u32,
+            ..Facts::default()
         };
-        let (step, state) = match &transition {
-            Transition::Done { output } => (self.step.clone(), output.as_str().to_owned()),
-            other => other.at().map_or_else(
-                || (self.step.clone(), self.state.clone()),
-                |at| (at.step.to_string(), at.state.as_str().to_owned()),
-            ),
+        let head = Head { inbox: self.inbox.len() as u32, ..self.head.clone() };
+        let (version, hold) = (head.version, Hold::Release);
+        let returned = Returned { transition: &transition, version, hold, received: &received, facts };
+        let change = rules::decide(head, Input::Outcome(returned), NOW);
+        let (gone, kept): (Vec<_>, Vec<_>) =
+            handed.into_iter().partition(|one| change.consumes.contains(&one.id));
+        let state = change.output.as_ref().or(change.state.as_ref()).map(Json::as_str);
+        let moment = Self {
+            state: state.unwrap_or(&self.state).to_owned(),
+            head: standing_still(change.head),
+            inbox: kept.into_iter().map(|one| (one.name, one.payload.as_str().to_owned())).collect(),
+            children,
+            is_known,
         };
-        Next { what, moment: Self { step, state, phase, inbox, is_known }, consumed }
+        Next { what, moment, consumed: gone.into_iter().map(|one| one.name).collect() }
     }
 
     /// The situation after something happened, if it can happen now.
     pub(crate) fn when(&self, event: &Event) -> Option<Self> {
-        let ready = |wake, awaits: &[String]| {
-            let phase = Phase::Ready { wake: Some(wake), awaits: awaits.to_vec() };
-            Some(Self { phase, ..self.clone() })
-        };
-        match (event, &self.phase) {
-            (_, Phase::Done | Phase::Failed(_)) => None,
-            (Event::Signal { name, payload }, phase) => {
-                let mut moment = self.clone();
+        let Head { status, round, .. } = self.head;
+        let waits = |on| status == on;
+        if self.is_ended() {
+            return None;
+        }
+        let mut moment = self.clone();
+        let unit = UnitHead::default();
+        let input = match event {
+            Event::Signal { name, payload } => {
                 let place = moment.inbox.partition_point(|(other, _)| other <= name);
                 moment.inbox.insert(place, (name.clone(), payload.as_str().to_owned()));
-                if let Phase::Waiting { names, .. } = phase
-                    && names.contains(name)
-                {
-                    moment.phase = Phase::Ready { wake: Some(Wake::Signal), awaits: names.clone() };
-                }
-                Some(moment)
+                let signal = stored(place, name, payload.as_str());
+                return Some(moment.decided(Input::Signal(&signal)));
             }
-            (Event::Deadline, Phase::Waiting { names, has_deadline: true }) => ready(Wake::Timeout, names),
-            (
-                Event::Deadline,
-                Phase::Children { has_deadline: true, .. } | Phase::Unit { has_deadline: true },
-            ) => ready(Wake::Timeout, &[]),
-            (Event::Clock, Phase::Sleeping) => ready(Wake::Clock, &[]),
-            (Event::Children, Phase::Children { .. }) => ready(Wake::Children, &[]),
-            (Event::Unit, Phase::Unit { .. }) => ready(Wake::Unit, &[]),
-            _ => None,
-        }
+            Event::Deadline if !self.has_deadline() || waits(Status::Scheduled) => return None,
+            Event::Deadline if waits(Status::AwaitingCompletion) => {
+                Input::UnitClosed(unit, UnitStatus::TimedOut)
+            }
+            Event::Deadline if status.is_settled() => Input::Clock,
+            Event::Clock if waits(Status::Scheduled) => Input::Clock,
+            Event::Children if waits(Status::AwaitingChildren) => {
+                // All of them end: the last one is what counts.
+                moment.head.barrier = Some(1);
+                Input::ChildEnd { round, status: Status::Done, barrier: None }
+            }
+            Event::Unit if waits(Status::AwaitingCompletion) => {
+                Input::UnitClosed(unit, UnitStatus::Completed)
+            }
+            _ => return None,
+        };
+        Some(moment.decided(input))
     }
+
+    fn decided(self, input: Input<'_>) -> Self {
+        let head = standing_still(rules::decide(self.head, input, NOW).head);
+        Self { head, children: Vec::new(), ..self }
+    }
+}
+
+/// The moment at which everything happens that is thought of.
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+/// A head without what only counts or dates.
+fn standing_still(head: Head) -> Head {
+    Head {
+        seq: 1,
+        attempt: 0,
+        round: 0,
+        runnable_at: NOW,
+        worker: None,
+        inbox: 0,
+        inbox_bytes: 0,
+        wake_at: head.wake_at.map(|_| NOW),
+        barrier: head.barrier.filter(|_| head.status == Status::AwaitingChildren).map(|_| 1),
+        last_error: head.last_error.filter(|_| head.status == Status::Failed),
+        ended_at: head.ended_at.map(|_| NOW),
+        parked_until: None,
+        crashes: 0,
+        crashes_seq: 0,
+        ..head
+    }
+}
+
+/// A request of which nothing is known.
+fn something() -> Ask {
+    Ask {
+        request: Json::null(),
+        idempotency_key: String::new(),
+        correlation_id: None,
+        for_assignee: None,
+        for_group: None,
+    }
+}
+
+fn stored(place: usize, name: &str, payload: &str) -> InboxSignal {
+    let (name, payload) = (name.to_owned(), Json::trusted(payload));
+    InboxSignal { id: SignalId(place as i64), name, payload, dedup_key: None, at: NOW }
 }
 
 /// The first thing in which two answers of one step differ.

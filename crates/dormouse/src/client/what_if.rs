@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::Client;
-use crate::check::{Event, Moment, Phase, Unthinkable};
+use crate::check::{Event, Moment, Unthinkable};
+use crate::rules::Head;
 use crate::{At, DynMachine, Error, Instance, Json, NewSignal, Result, Status, Target};
 
 /// Steps that are followed after each other.
@@ -53,7 +54,7 @@ pub struct Look {
 
 impl Client {
     /// What an instance would do if something happened to it now. Conditions and receivers of a flow are asked, acts are
-    /// not run: what they say they give stands for them. Of a machine, what its graph says is told.
+    /// not run: what they say they give stands for them. Of a plain machine, it says what the graph declares.
     pub async fn what_if(&self, target: impl Into<Target>, happening: Happening) -> Result<Foresight> {
         let target = target.into();
         let instance = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
@@ -81,7 +82,7 @@ impl Client {
         let mut inbox: Vec<_> =
             inbox.into_iter().map(|signal| (signal.name, signal.payload.as_str().to_owned())).collect();
         inbox.sort_by(|a, b| a.0.cmp(&b.0));
-        let moment = Moment { phase: phase(&instance), inbox, ..Moment::start(&at) };
+        let moment = Moment { inbox, ..Moment::of(head(&instance, &at.step), at.state.as_str()) };
         let event = match happening {
             Happening::Signal(NewSignal { name, payload, .. }) => Event::Signal { name, payload },
             Happening::Deadline => Event::Deadline,
@@ -99,14 +100,17 @@ impl Client {
     }
 }
 
-fn phase(instance: &Instance) -> Phase {
-    let has_deadline = instance.wake_at.is_some();
-    match instance.status {
-        Status::AwaitingSignal => Phase::Waiting { names: instance.awaits.clone(), has_deadline },
-        Status::AwaitingChildren => Phase::Children { children: Vec::new(), has_deadline },
-        Status::AwaitingCompletion => Phase::Unit { has_deadline },
-        Status::Scheduled => Phase::Sleeping,
-        _ => Phase::Ready { wake: instance.wake, awaits: instance.awaits.clone() },
+/// The head of an instance, as far as what may happen to it goes by that.
+fn head(instance: &Instance, step: &str) -> Head {
+    let Instance { id, machine, version, .. } = instance;
+    let status = if instance.status == Status::Executing { Status::Runnable } else { instance.status };
+    Head {
+        status,
+        wake: instance.wake,
+        wake_at: instance.wake_at,
+        awaits: instance.awaits.clone(),
+        barrier: instance.barrier,
+        ..Head::new(*id, machine, *version, step)
     }
 }
 
@@ -120,7 +124,7 @@ struct Way<'a> {
 
 impl Way<'_> {
     fn follow(&mut self, moment: Moment, way: Vec<Look>) {
-        if !matches!(moment.phase, Phase::Ready { .. }) {
+        if !moment.is_ready() {
             return self.rest(&moment, way);
         }
         if way.len() == DEPTH_MAX || self.ways.len() == WAYS_MAX {
@@ -135,17 +139,17 @@ impl Way<'_> {
                     Unthinkable::Panicked => "panics".to_owned(),
                     Unthinkable::Unrepeatable { first, second } => format!("either {first}, or {second}"),
                 };
-                let step = moment.step.clone();
+                let step = moment.head.step.clone();
                 let look = Look { to: step.clone(), step, what, status: Status::Executing, state: None };
                 return self.keep([way, vec![look]].concat());
             }
         };
         for next in nexts {
             let look = Look {
-                step: moment.step.clone(),
+                step: moment.head.step.clone(),
                 what: next.what,
-                status: status(&next.moment),
-                to: next.moment.step.clone(),
+                status: next.moment.head.status,
+                to: next.moment.head.step.clone(),
                 state: state(&next.moment),
             };
             self.follow(next.moment, [&way[..], &[look]].concat());
@@ -157,9 +161,9 @@ impl Way<'_> {
         if !way.is_empty() {
             return self.keep(way);
         }
-        let step = moment.step.clone();
+        let step = moment.head.step.clone();
         let what = "keeps it in the inbox, and goes on waiting".to_owned();
-        let look = Look { to: step.clone(), step, what, status: status(moment), state: state(moment) };
+        let look = Look { to: step.clone(), step, what, status: moment.head.status, state: state(moment) };
         self.keep(vec![look]);
     }
 
@@ -167,18 +171,6 @@ impl Way<'_> {
         if self.ways.len() < WAYS_MAX {
             self.ways.push(way);
         }
-    }
-}
-
-fn status(moment: &Moment) -> Status {
-    match moment.phase {
-        Phase::Ready { .. } => Status::Runnable,
-        Phase::Waiting { .. } => Status::AwaitingSignal,
-        Phase::Sleeping => Status::Scheduled,
-        Phase::Children { .. } => Status::AwaitingChildren,
-        Phase::Unit { .. } => Status::AwaitingCompletion,
-        Phase::Done => Status::Done,
-        Phase::Failed(_) => Status::Failed,
     }
 }
 

@@ -12,4 +12,4 @@ pub struct Reading {
 }
 
 /// The most bytes of an inbox, or of a round's children, that come with a claim.
-pub(crate) const READ_WITH_CLAIM_MAX: u64 = 64 * 1024;
+pub(crate) const READ_WITH_CLAIM_MAX: u64 = crate::rules::INBOX_WITH_RECEIPT_BYTES_MAX;

@@ -8,7 +8,7 @@ use super::counts::Place;
 use super::fault::is_strange;
 use super::lease::holds_lease;
 use super::query;
-use super::row::{End, names, status, wake};
+use super::row::{names, place, status, wake};
 use super::tx::Tx;
 use crate::store::{Claim, Claimed, Namespaces, READ_WITH_CLAIM_MAX, Reading};
 use crate::{At, ChildView, Error, InstanceId, Json, ParentRef, Result, Status};
@@ -146,9 +146,9 @@ fn take(tx: &mut Tx<'_>, claim: &Claim, id: i64) -> Result<Option<Claimed>> {
         // A key that counts as taken in `executing` is held by another: that row fails, and it alone.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
             let mut row = tx.load(InstanceId(id))?.expect("a candidate is there");
-            row.status = Status::Executing;
+            row.change.head.status = Status::Executing;
             tx.save(&mut row)?;
-            assert_eq!(row.status, Status::Failed, "only a taken key keeps a row from being claimed");
+            assert_eq!(row.head().status, Status::Failed, "only a taken key keeps a row from being claimed");
             return Ok(None);
         }
         Err(error) => return Err(error.into()),
@@ -164,8 +164,7 @@ fn take(tx: &mut Tx<'_>, claim: &Claim, id: i64) -> Result<Option<Claimed>> {
     };
     let Claimed { namespace, machine, version, at, .. } = &claimed;
     let (queue, version, step, status) = (&claim.queue, *version, &at.step, Status::Runnable);
-    let place = Place { namespace, queue, machine, version, step, status };
-    tx.counts.add(place, -1);
+    tx.counts.add(Place { namespace, queue, machine, version, step, status }, -1);
     claimed.is_apart = match round {
         _ if inbox_bytes > READ_WITH_CLAIM_MAX => true,
         Some(round) => is_large_round(tx.conn(), claimed.id, round)?,
@@ -189,8 +188,10 @@ fn set_aside(tx: &mut Tx<'_>, id: i64, error: &str) -> Result<()> {
     tracing::error!(error, id, "an instance is set aside: it cannot be read");
     tx.sql(include_str!("claim_mend.sql"))?.execute([id])?;
     let mut row = tx.load(InstanceId(id))?.expect("it was just taken");
-    tx.counts.add(row.place(row.version, &row.step, Status::Runnable), -1);
-    tx.end(&mut row, &End::Failed(&format!("it was set aside: a stored value cannot be read: {error}")))
+    let head = row.head();
+    tx.counts.add(place(head, head.version, &head.step, Status::Runnable), -1);
+    row.change.fail(&format!("it was set aside: a stored value cannot be read: {error}"), tx.now());
+    tx.save(&mut row)
 }
 
 /// What a step is handed that did not come with its claim.

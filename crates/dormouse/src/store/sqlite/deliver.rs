@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use rusqlite::params;
-use serde::Serialize;
 
 use super::row::Row;
 use super::tx::{Tx, resolve};
+use crate::rules::{self, Head};
 use crate::store::Delivery;
-use crate::{Delivered, EventKind, InboxMax, InstanceId, Json, NewSignal, Result, SignalId, Status, Wake};
+use crate::{Delivered, InboxMax, InboxSignal, InstanceId, NewSignal, Result, SignalId};
 
 pub(super) fn deliver(tx: &mut Tx<'_>, batch: &[Delivery]) -> Result<Vec<Delivered>> {
     let addressed = |delivery: &'_ Delivery| resolve(tx.conn(), &delivery.namespace, &delivery.target);
@@ -41,23 +41,25 @@ pub(super) fn deliver_to<'a>(
     // In the order of their ids: of those whose wake takes the same key, the oldest gets it.
     let mut targets: BTreeMap<InstanceId, Option<Woken<'a>>> = BTreeMap::new();
     for (place, Sent { target, namespace, signal, inbox_max }) in batch.enumerate() {
-        let hears =
-            |row: &Row| !row.status.is_terminal() && namespace.is_none_or(|name| name == row.namespace);
+        let hears = |row: &Row| {
+            let Head { status, namespace: of, .. } = row.head();
+            !status.is_terminal() && namespace.is_none_or(|name| name == of)
+        };
         let row = target.map(|id| tx.load(id)).transpose()?.flatten();
-        let Some(mut row) = row.filter(hears) else {
+        let Some(mut head) = row.filter(hears).map(|row| row.change.head) else {
             delivered.push(Delivered::NoTarget);
             continue;
         };
         let (payload, dedup_key) = (signal.payload.as_str(), &signal.dedup_key);
-        let bytes = row.inbox_bytes + payload.len() as u64;
-        if !inbox_max.allows(row.inbox as usize + 1, bytes) {
+        let bytes = head.inbox_bytes + payload.len() as u64;
+        if !inbox_max.allows(head.inbox as usize + 1, bytes) {
             let is_there = "select 1 from signals where instance = ?1 and dedup_key = ?2";
-            let repeats = dedup_key.is_some() && tx.sql(is_there)?.exists((row.id.0, dedup_key))?;
+            let repeats = dedup_key.is_some() && tx.sql(is_there)?.exists((head.id.0, dedup_key))?;
             delivered.push(if repeats { Delivered::Duplicate } else { Delivered::InboxFull });
             continue;
         }
         let stored = tx.sql(include_str!("deliver.sql"))?.execute(params![
-            row.id.0,
+            head.id.0,
             signal.name,
             dedup_key,
             tx.now_us(),
@@ -69,17 +71,22 @@ pub(super) fn deliver_to<'a>(
         }
         let id = SignalId(tx.conn().last_insert_rowid());
         delivered.push(Delivered::Accepted { id, woke: false });
-        let woken = targets.entry(row.id).or_default();
-        row.take_in(&signal.payload);
-        tx.note_inbox(&row)?;
-        if row.status == Status::AwaitingSignal && row.awaited_names()?.contains(&signal.name) {
+        let woken = targets.entry(head.id).or_default();
+        rules::arrive(&mut head, payload.len());
+        tx.note_inbox(&head)?;
+        if rules::awaited_by(&head, &signal.name) {
             woken.get_or_insert(Woken { place, id, signal });
         }
     }
     for (target, woken) in targets {
         let Some(Woken { place, id, signal }) = woken else { continue };
+        let NewSignal { name, payload, dedup_key } = signal.clone();
         let mut row = tx.load(target)?.expect("it has just been sent a signal");
-        wake_by_signal(tx, &mut row, id, signal)?;
+        rules::wake_by_signal(
+            &mut row.change,
+            &InboxSignal { id, name, payload, dedup_key, at: tx.now() },
+            tx.now(),
+        );
         tx.save(&mut row)?;
         delivered[place] = Delivered::Accepted { id, woke: true };
     }
@@ -91,28 +98,4 @@ struct Woken<'a> {
     place: usize,
     id: SignalId,
     signal: &'a NewSignal,
-}
-
-/// Makes an instance runnable because of a signal, and records which.
-pub(super) fn wake_by_signal(tx: &Tx<'_>, row: &mut Row, id: SignalId, signal: &NewSignal) -> Result<()> {
-    row.wake(Wake::Signal, tx.now_us());
-    let dedup_key = signal.dedup_key.as_deref();
-    let data = SignalData { id, name: &signal.name, payload: &signal.payload, dedup_key };
-    tx.record(row, EventKind::SignalReceived, Some(data.to_text()))
-}
-
-/// A signal in an event's data. Written straight to text: a detour over a tree would change its numbers.
-#[derive(Serialize)]
-pub(super) struct SignalData<'a> {
-    pub(super) id: SignalId,
-    pub(super) name: &'a str,
-    pub(super) payload: &'a Json,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) dedup_key: Option<&'a str>,
-}
-
-impl SignalData<'_> {
-    pub(super) fn to_text(&self) -> String {
-        serde_json::to_string(self).expect("names and valid JSON can be written")
-    }
 }

@@ -3,11 +3,11 @@
 use rusqlite::OptionalExtension;
 
 use super::barrier;
-use super::row::Row;
 use super::tx::{Tx, timestamp};
 use super::units;
+use crate::rules;
 use crate::store::Due;
-use crate::{EventKind, InstanceId, Result, Status, Wake};
+use crate::{InstanceId, Result, Status};
 
 pub(super) fn due(tx: &mut Tx<'_>, rows_max: usize) -> Result<Due> {
     let mut ids: Vec<i64> = tx
@@ -25,12 +25,15 @@ pub(super) fn due(tx: &mut Tx<'_>, rows_max: usize) -> Result<Due> {
     }
     let (mut woken, mut parked_on_units) = (0, Vec::new());
     for id in ids.iter().filter(|id| !held.contains(id)) {
-        let row = tx.load(InstanceId(*id))?.expect("a due row is there");
-        match row.status {
+        let mut row = tx.load(InstanceId(*id))?.expect("a due row is there");
+        match row.head().status {
             // Another has let go of it a moment ago.
             status if status.is_terminal() => continue,
             Status::AwaitingCompletion => parked_on_units.push(row),
-            _ => fire(tx, row)?,
+            _ => {
+                rules::fire(&mut row.change, tx.now());
+                tx.save(&mut row)?;
+            }
         }
         woken += 1;
     }
@@ -42,25 +45,4 @@ pub(super) fn due(tx: &mut Tx<'_>, rows_max: usize) -> Result<Due> {
     let next: Option<i64> =
         tx.sql(include_str!("due_next.sql"))?.query_row([], |row| row.get(0)).optional()?.flatten();
     Ok(Due { woken, next: next.map(timestamp) })
-}
-
-fn fire(tx: &mut Tx<'_>, mut row: Row) -> Result<()> {
-    if row.status == Status::AwaitingChildren && row.barrier == Some(0) {
-        return barrier::wake(tx, &mut row);
-    }
-    let (why, kind) = match row.status {
-        Status::AwaitingSignal => (Wake::Timeout, EventKind::SignalTimeout),
-        Status::AwaitingChildren => (Wake::Timeout, EventKind::ChildrenTimeout),
-        // A backoff's end is no news: the retried step sees why it woke in the first place.
-        Status::Scheduled => (row.wake.unwrap_or(Wake::Clock), EventKind::TimerFired),
-        other => panic!("instance {} is {other} and yet has a wake_at", row.id),
-    };
-    let rests_from_crashes = row.crashes_seq == row.seq && row.status == Status::Scheduled;
-    row.wake(why, tx.now_us());
-    tx.record(&mut row, kind, None)?;
-    if rests_from_crashes {
-        // The end of a rest is no commit of the step.
-        row.crashes_seq = row.seq;
-    }
-    tx.save(&mut row)
 }

@@ -2,13 +2,13 @@
 
 use rusqlite::params;
 
-use super::commit::Waiting;
 use super::counts::Place;
 use super::deliver::{Sent, deliver_to};
-use super::row::told_run;
+use super::row::{names_text, run_columns};
 use super::tx::Tx;
 use crate::limits::sorted;
-use crate::{Children, EventKind, History, Inserted, InstanceId, KeyScope, NewInstance, Result, Status};
+use crate::rules::{self, Begun};
+use crate::{Children, History, Inserted, InstanceId, NewInstance, Result, Status};
 
 /// Whose child an instance is.
 #[derive(Clone, Copy)]
@@ -44,17 +44,12 @@ pub(super) fn insert(
     Ok(inserted)
 }
 
-/// Inserts one instance in the status in which it starts, or tells who holds its key. A child has an index: its place
+/// Inserts one instance in the status in which it starts, or returns who holds its key. A child has an index: its place
 /// in what was spawned.
 fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<(Parentage, usize)>) -> Result<Inserted> {
     let (parentage, index) = parentage.unzip();
-    let parked = new.awaits.as_ref().map(|(names, timeout)| Waiting::new(names, *timeout, tx.now()));
-    let starts_at = new.start_at.map(|when| when.moment(tx.now())).filter(|at| *at > tx.now());
-    let (status, wake_at) = match (&parked, starts_at) {
-        (Some(waiting), _) => (Status::AwaitingSignal, waiting.until),
-        (None, Some(at)) => (Status::Scheduled, Some(at)),
-        (None, None) => (Status::Runnable, None),
-    };
+    let Begun { status, arms, awaits, events } = rules::begin(new, tx.now());
+    let wake_at = arms.map(|when| when.moment(tx.now()));
     let blocked = new.lane.is_some() && status == Status::Runnable;
     let keeps_history = new.history.unwrap_or_default() == History::On;
     let inserted = tx.sql(include_str!("insert.sql"))?.execute(params![
@@ -63,12 +58,12 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<(Parentage, 
         new.version,
         status.as_str(),
         new.at.step,
-        1 + i64::from(parked.is_some()),
+        events.len() as i64,
         new.queue,
         new.priority,
         tx.now_us(),
         wake_at.map(jiff::Timestamp::as_microsecond),
-        parked.as_ref().map(Waiting::awaits),
+        names_text(&awaits),
         parentage.map(|p| p.parent.0),
         parentage.map(|p| p.round),
         parentage.is_some_and(|p| p.on_cancel == Children::Cancel),
@@ -76,10 +71,10 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<(Parentage, 
         blocked,
         keeps_history,
         new.key,
-        scope_text(&new.key_scope),
+        new.key_scope.to_text(),
         new.at.state.as_str(),
         index.map(|index| index as u32),
-        tags_text(&new.tags),
+        names_text(&sorted(&new.tags)),
     ])?;
     if inserted == 0 {
         let key = new.key.as_deref().expect("only a key can be taken");
@@ -93,20 +88,15 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<(Parentage, 
         tx.sql(include_str!("tag_add.sql"))?.execute((&new.namespace, tag, id.0))?;
     }
     if keeps_history {
-        let forked = new.forked_from.map(|(from, seq)| format!(r#"{{"forked_from":{from},"seq":{seq}}}"#));
-        let (step, state) = (&*new.at.step, new.at.state.as_str());
         let mut record = tx.sql(include_str!("record.sql"))?;
-        let kind = EventKind::Created.as_str();
-        let (started_at, took, progress) = told_run(None);
-        let told =
-            params![id.0, 1, kind, new.version, step, tx.now_us(), forked, state, started_at, took, progress];
-        record.execute(told)?;
-        if let Some(waiting) = &parked {
-            let (kind, data) = (EventKind::SignalWaiting.as_str(), waiting.data());
-            let (state, version) = (None::<&str>, new.version);
-            let told =
-                params![id.0, 2, kind, version, step, tx.now_us(), data, state, started_at, took, progress];
-            record.execute(told)?;
+        let (started_at, took, progress) = run_columns(None);
+        let (step, mut state) = (&*new.at.step, Some(new.at.state.as_str()));
+        for (seq, event) in (1_i64..).zip(events) {
+            let (kind, data) = (event.kind.as_str(), event.data.map(|data| data.text(tx.now())));
+            let (version, now, state) = (new.version, tx.now_us(), state.take());
+            record.execute(params![
+                id.0, seq, kind, version, step, now, data, state, started_at, took, progress
+            ])?;
         }
     }
     match (&new.lane, wake_at) {
@@ -118,19 +108,4 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<(Parentage, 
         _ => {}
     }
     Ok(Inserted::New(id))
-}
-
-/// The `tags` column: a JSON array in order, each tag once; null if there are none.
-pub(super) fn tags_text(tags: &[String]) -> Option<String> {
-    (!tags.is_empty()).then(|| serde_json::json!(sorted(tags)).to_string())
-}
-
-fn scope_text(scope: &KeyScope) -> Option<String> {
-    match scope {
-        KeyScope::Live => None,
-        KeyScope::Always => Some("always".to_owned()),
-        KeyScope::In(statuses) => {
-            Some(statuses.iter().map(|status| status.as_str()).collect::<Vec<_>>().join(","))
-        }
-    }
 }

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::row::{End, Row};
+use super::operate::end_or_undo_tree;
 use super::tx::{Tx, timestamp};
 use crate::clock::later;
-use crate::store::{Declarations, Declared, Lease, Namespaces, NewWorker, Tried, too_many_crashes};
-use crate::{Declaration, EventKind, InstanceId, Json, Process, Result, Status, When, WorkerId};
+use crate::rules::{self, Crash, Head};
+use crate::store::{Declarations, Declared, Lease, Namespaces, NewWorker, Tried};
+use crate::{Declaration, InstanceId, Json, Process, Result, Status, WorkerId};
 
 pub(super) fn register(tx: &mut Tx<'_>, worker: &NewWorker) -> Result<WorkerId> {
     end_leases(tx, |name, process| name == worker.name || process.is_gone())?;
@@ -108,11 +109,12 @@ pub(super) fn release(
     tried: Tried,
 ) -> Result<Vec<InstanceId>> {
     for (id, seq) in claims {
-        if tx.load(*id)?.is_some_and(|row| row.worker == Some(worker) && row.seq == *seq) {
-            match tried {
-                Tried::Yes => take_back(tx, *id, None)?,
-                Tried::No => forget_claim(tx, *id)?,
-            }
+        if tx.load(*id)?.is_some_and(|row| rules::owns(row.head(), worker, *seq)) {
+            let lost = match tried {
+                Tried::Yes => Lost::GivenBack,
+                Tried::No => Lost::Unused,
+            };
+            take_back(tx, *id, lost)?;
         }
     }
     // There is one writer: nobody else keeps a row busy.
@@ -128,7 +130,7 @@ pub(super) fn reap(tx: &mut Tx<'_>, rows_max: usize, crashes_max: u32) -> Result
     // They are taken back together: of those whose key is the same, the oldest gets it.
     ids.sort_unstable();
     for (place, id) in ids.iter().enumerate() {
-        take_back(tx, InstanceId(*id), Some(Crash { crashes_max, place: place as u64 }))?;
+        take_back(tx, InstanceId(*id), Lost::Crashed { crashes_max, place: place as u64 })?;
     }
     if ids.len() < rows_max {
         tx.sql("delete from workers where lease_until < ?1")?.execute([tx.now_us()])?;
@@ -136,66 +138,40 @@ pub(super) fn reap(tx: &mut Tx<'_>, rows_max: usize, crashes_max: u32) -> Result
     Ok(ids.len())
 }
 
-/// A claim on which no step ran leaves no trace.
-fn forget_claim(tx: &mut Tx<'_>, id: InstanceId) -> Result<()> {
-    let mut row = held(tx, id)?;
-    if row.cancel_requested {
-        return super::operate::cancel_row(tx, &mut row).map(drop);
+/// Takes back a claim. Whoever wanted the instance cancelled gets that now, with its children.
+fn take_back(tx: &mut Tx<'_>, id: InstanceId, lost: Lost) -> Result<()> {
+    let mut row = tx.load(id)?.expect("a claimed row is there");
+    let Head { status, cancel_requested, worker, .. } = *row.head();
+    assert_eq!(status, Status::Executing, "instance {id} has a worker");
+    if cancel_requested {
+        return end_or_undo_tree(tx, row).map(drop);
     }
-    let runnable_at = row.runnable_at;
-    row.run_at(runnable_at);
-    tx.save(&mut row)
-}
-
-fn held(tx: &Tx<'_>, id: InstanceId) -> Result<Row> {
-    let row = tx.load(id)?.expect("a claimed row is there");
-    assert_eq!(row.status, Status::Executing, "instance {id} has a worker");
-    Ok(row)
-}
-
-/// A claim that was lost with its worker.
-struct Crash {
-    /// After so many in a row, with no commit between them, its instance has failed.
-    crashes_max: u32,
-    /// Its place among those that were lost together.
-    place: u64,
-}
-
-impl Crash {
-    /// How long a step rests that has crashed more than once in a row: a quarter of a second, twice as long each time,
-    /// and up to as much again by its place. Whichever kills its worker, the others do not run beside it every time.
-    fn pause(&self, crashes: u32) -> Option<Duration> {
-        let doubled = crashes.checked_sub(2)?.min(8);
-        Some(Duration::from_micros((250_000 << doubled) * (64 + self.place % 64) / 64))
-    }
-}
-
-/// A lost try counts as one; the step runs again, in its old place, with its old inputs. If it crashed more than once in a
-/// row, it rests before that, or its instance has failed.
-fn take_back(tx: &mut Tx<'_>, id: InstanceId, crash: Option<Crash>) -> Result<()> {
-    let mut row = held(tx, id)?;
-    if row.cancel_requested {
-        return super::operate::cancel_row(tx, &mut row).map(drop);
-    }
-    let (worker, runnable_at) = (row.worker, row.runnable_at);
-    row.run_at(runnable_at);
-    let worker: Option<String> = tx
-        .sql("select name from workers where id = ?1")?
-        .query_row([worker.map(|worker| worker.0)], |row| row.get(0))
-        .optional()?;
-    row.attempt += 1;
-    let crashes = if row.crashes_seq == row.seq { row.crashes } else { 0 };
-    tx.record(&mut row, EventKind::Reaped, Some(serde_json::json!({ "worker": worker }).to_string()))?;
-    row.crashes = crashes + u32::from(crash.is_some());
-    row.crashes_seq = row.seq;
-    if let Some(crash) = crash {
-        if row.crashes >= crash.crashes_max {
-            let error = too_many_crashes(&row.step, row.crashes);
-            return tx.end(&mut row, &End::Failed(&error));
-        }
-        if let Some(pause) = crash.pause(row.crashes) {
-            row.park(Status::Scheduled, Some(When::In(pause).moment(tx.now())));
+    let name = || -> Result<Option<String>> {
+        let mut sql = tx.sql("select name from workers where id = ?1")?;
+        Ok(sql.query_row([worker.map(|worker| worker.0)], |row| row.get(0)).optional()?)
+    };
+    match lost {
+        Lost::Unused => rules::forget_claim(&mut row.change),
+        Lost::GivenBack => rules::take_back(&mut row.change, name()?.as_deref(), None, tx.now()),
+        Lost::Crashed { crashes_max, place } => {
+            let name = name()?;
+            let crash = Crash { worker: name.as_deref(), crashes_max, place };
+            rules::take_back(&mut row.change, crash.worker, Some(&crash), tx.now());
         }
     }
     tx.save(&mut row)
+}
+
+/// How a claim came to be taken back.
+enum Lost {
+    /// No step ran on it.
+    Unused,
+    /// A step ran, or may have.
+    GivenBack,
+    /// Its worker is gone.
+    Crashed {
+        crashes_max: u32,
+        /// Its place among those that were lost together.
+        place: u64,
+    },
 }

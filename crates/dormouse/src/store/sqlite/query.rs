@@ -7,9 +7,9 @@ use rusqlite::{Connection, OptionalExtension, Row as SqlRow, named_params};
 
 use super::backlog::awaiting;
 use super::fault::{readable, strange};
-use super::insert::tags_text;
-use super::row::{names, status, wake};
+use super::row::{names, names_text, status, wake};
 use super::tx::{resolve, timestamp};
+use crate::limits::sorted;
 use crate::store::access::counted;
 use crate::store::{
     Addressee, Bounds, Count, Events, Filter, Namespaces, PAGE_BYTES_MAX, PLACES_MAX, Page, Portion,
@@ -90,7 +90,7 @@ pub(super) fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
         ":status": filter.status.map(Status::as_str), ":queue": filter.queue,
         ":created_from": us(filter.created_from), ":created_before": us(filter.created_before), ":limit": limit,
         ":parent": filter.parent.map(|id| id.0), ":awaiting": filter.awaiting, ":key": filter.key_prefix,
-        ":key_end": key_end, ":roots": filter.roots, ":tag": filter.tags.first(), ":tags": tags_text(&filter.tags),
+        ":key_end": key_end, ":roots": filter.roots, ":tag": filter.tags.first(), ":tags": names_text(&sorted(&filter.tags)),
     };
     for (name, value) in all {
         if let Some(index) = sql.parameter_index(name)? {

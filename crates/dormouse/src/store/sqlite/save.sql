@@ -4,6 +4,5 @@ update instances set
     awaits = ?10, inbox = ?11, barrier = ?12, round = ?13, joined = ?14, blocked = ?15, paused = ?16,
     cancel_requested = ?17, version = ?18, last_error = ?19, ended_at = ?20, changed_at = ?21,
     key_scope = ?22, output = ?23, state = coalesce(?24, state), cancel_reason = ?25, cancelled_with = ?26,
-    crashes = ?27, crashes_seq = ?28, inbox_bytes = ?29,
-    parked_until = case when ?20 is not null and status = 'awaiting_signal' then wake_at end
+    crashes = ?27, crashes_seq = ?28, inbox_bytes = ?29, parked_until = ?30
 where id = ?1

@@ -1,7 +1,7 @@
 //! Units: opened by an outcome, resolved item by item, closed once. Each file here is a part of that life.
 //!
 //! A unit is open exactly while its instance is parked on its round, so whatever happens to a unit is a transition of
-//! that instance, loaded, recorded and saved like every other.
+//! that instance, loaded, decided and saved like every other.
 
 mod complete;
 mod open;
@@ -11,8 +11,8 @@ mod resolve;
 
 use std::time::Duration;
 
-pub(super) use self::open::park_on_unit;
-pub(super) use self::resolve::{cancel_unit, fire, has_unit, let_go_unit};
+pub(super) use self::open::open;
+pub(super) use self::resolve::{fire, has_unit, let_go, parked_on};
 use super::SqliteStore;
 use crate::store::{
     Assigned, Completed, Completion, InteractionCount, InteractionFilter, Namespaces, Outbox, Portion, Reply,

@@ -7,9 +7,10 @@ use serde_json::value::RawValue;
 
 use super::super::tx::Tx;
 use super::query::{by_correlation, interaction_row, read};
-use super::resolve::{OpenUnit, Resolution};
+use super::resolve::{Output, load, resolve};
 use crate::clock::later;
 use crate::limits::storable;
+use crate::rules::{self, Answered};
 use crate::store::{Assigned, Completed, Completion, Proof, Refusal, Which};
 use crate::{Interaction, InteractionId, InteractionStatus, Json, Result, UnitStatus};
 
@@ -23,7 +24,7 @@ pub(super) fn complete(tx: &mut Tx<'_>, completion: &Completion) -> Result<Compl
         return refused(Refusal::Forged);
     }
     let has_expired = completion.proof.is_some_and(|proof| proof.expires_at < tx.now());
-    if interaction.answered {
+    if let Some(first) = rules::first_answer(&interaction) {
         // A resume token reads back its holder's own answer, and only while it is good.
         if has_expired {
             return refused(Refusal::Expired);
@@ -31,7 +32,6 @@ pub(super) fn complete(tx: &mut Tx<'_>, completion: &Completion) -> Result<Compl
         if completion.proof.is_some() && interaction.answered_by.as_deref() != completion.answered_by() {
             return refused(Refusal::Answered);
         }
-        let first = interaction.output.ok_or_else(|| interaction.error.unwrap_or_default());
         return Ok(Completed::Repeat(first));
     }
     // After the repeat: whoever was heard in time may ask again what was admitted, as long as a token is good.
@@ -50,16 +50,17 @@ pub(super) fn complete(tx: &mut Tx<'_>, completion: &Completion) -> Result<Compl
         return refused(Refusal::Claimed);
     }
     let mut row = tx.load(interaction.instance)?.expect("an open interaction has its instance");
-    let mut unit = OpenUnit::of(tx, &row)?;
+    let mut unit = load(tx, row.head())?;
     let by = completion.answered_by().map(storable);
-    let resolution = match &completion.result {
+    let (how, output) = match &completion.result {
         Ok(output) if unit.shape.answers_with_a_list() && !is_list(output, unit.outputs_max) => {
             return refused(Refusal::NotAList);
         }
-        Ok(output) => Resolution::Completed(output, by.as_deref()),
-        Err(reason) => Resolution::Failed(&storable(reason), by.as_deref()),
+        Ok(output) => (Answered::Completed, Some(output)),
+        Err(reason) => (Answered::Failed(&storable(reason)), None),
     };
-    unit.resolve(tx, &mut row, (interaction.id, interaction.item), &resolution)?;
+    let with = Output { output, by: by.as_deref() };
+    resolve(tx, &mut row, &mut unit, (interaction.id, interaction.item), &how, with)?;
     tx.save(&mut row)?;
     Ok(Completed::Admitted { woke: unit.status != UnitStatus::Open })
 }

@@ -1,70 +1,29 @@
-//! Opening a unit: the unit, its interactions and the park are one commit.
+//! Opening a unit: the unit and its interactions are written in the commit that parks their instance.
 
 use jiff::Timestamp;
 use rusqlite::params;
-use serde_json::json;
 
-use super::super::commit::{consume, with_consumed};
-use super::super::row::Row;
 use super::super::tx::Tx;
-use super::resolve::OpenUnit;
-use crate::clock::{later, micros};
-use crate::store::outbox_queue;
-use crate::{Dispatch, EventKind, INTERACTION_API, Result, SignalId, Status, UnitId, UnitStatus};
+use crate::rules::{Head, UnitHead};
+use crate::store::{Commit, outbox_queue};
+use crate::{Dispatch, INTERACTION_API, Result, UnitId};
 
-pub(in crate::store::sqlite) fn park_on_unit(
+/// Writes the unit of an instance's next round, and what it asks.
+pub(in crate::store::sqlite) fn open(
     tx: &mut Tx<'_>,
-    row: &mut Row,
-    received: &[SignalId],
+    head: &Head,
+    commit: &Commit,
     dispatch: &Dispatch,
-) -> Result<()> {
-    let consumed = consume(tx, row, received)?;
-    row.progress();
-    row.go_to(&dispatch.at);
-    row.round += 1;
+) -> Result<UnitId> {
     let deadline = dispatch.timeout.map(|timeout| timeout.moment(tx.now()));
-    let mut unit = insert(tx, row, dispatch, deadline)?;
-    ask(tx, row, &unit, dispatch)?;
-    let data = json!({
-        "unit": unit.id, "shape": dispatch.shape, "transport": dispatch.transport,
-        "interactions": unit.interactions, "until": deadline.map(|at| at.to_string()),
-    });
-    tx.record(row, EventKind::UnitOpened, Some(with_consumed(data.to_string(), consumed)))?;
-    if dispatch.asks.is_empty() {
-        row.barrier = Some(0);
-        return unit.close(tx, row, UnitStatus::Completed);
-    }
-    row.barrier = Some(unit.to_come());
-    let first_late = dispatch.item_timeout.map(|timeout| later(tx.now(), timeout));
-    row.park(Status::AwaitingCompletion, deadline.into_iter().chain(first_late).min());
-    Ok(())
-}
-
-fn insert(tx: &Tx<'_>, row: &Row, dispatch: &Dispatch, deadline: Option<Timestamp>) -> Result<OpenUnit> {
-    let interactions = dispatch.asks.len() as u32;
-    let in_flight = dispatch.in_flight.unwrap_or(u32::MAX);
-    let unit = OpenUnit {
-        id: UnitId(0),
-        transport: dispatch.transport.clone(),
-        on_failure: dispatch.on_failure,
-        shape: dispatch.shape,
-        interactions,
-        quorum: dispatch.needed(),
-        completed: 0,
-        failed: 0,
-        next_item: interactions.min(in_flight),
-        item_timeout_us: dispatch.item_timeout.map(micros),
-        outputs_max: dispatch.outputs_max,
-        deadline,
-        status: UnitStatus::Open,
-    };
+    let mut unit = UnitHead { deadline, ..UnitHead::opened(dispatch, None) };
     tx.sql(include_str!("../unit_insert.sql"))?.execute(params![
-        row.id.0,
-        row.round,
+        head.id.0,
+        head.round + 1,
         dispatch.shape.as_str(),
         unit.transport,
         unit.on_failure.as_str(),
-        interactions,
+        unit.interactions,
         unit.quorum,
         dispatch.in_flight,
         unit.next_item,
@@ -73,12 +32,14 @@ fn insert(tx: &Tx<'_>, row: &Row, dispatch: &Dispatch, deadline: Option<Timestam
         tx.now_us(),
         deadline.map(Timestamp::as_microsecond),
     ])?;
-    Ok(OpenUnit { id: UnitId(tx.conn().last_insert_rowid()), ..unit })
+    unit.id = UnitId(tx.conn().last_insert_rowid());
+    ask(tx, head, commit, &unit, dispatch)?;
+    Ok(unit.id)
 }
 
-fn ask(tx: &mut Tx<'_>, row: &Row, unit: &OpenUnit, dispatch: &Dispatch) -> Result<()> {
+fn ask(tx: &mut Tx<'_>, head: &Head, commit: &Commit, unit: &UnitHead, dispatch: &Dispatch) -> Result<()> {
     let now = tx.now_us();
-    let deadline = unit.item_deadline_us(tx.now());
+    let deadline = unit.item_deadline(tx.now()).map(Timestamp::as_microsecond);
     let send_at = (unit.transport != INTERACTION_API).then_some(now);
     let mut insert = tx.sql(include_str!("../unit_ask.sql"))?;
     for (item, ask) in dispatch.asks.iter().enumerate() {
@@ -86,11 +47,11 @@ fn ask(tx: &mut Tx<'_>, row: &Row, unit: &OpenUnit, dispatch: &Dispatch) -> Resu
         insert.execute(params![
             unit.id.0,
             item as i64,
-            row.id.0,
-            row.namespace,
-            row.machine,
-            row.version,
-            row.step,
+            head.id.0,
+            head.namespace,
+            head.machine,
+            commit.version,
+            dispatch.at.step,
             unit.transport,
             ask.idempotency_key,
             ask.correlation_id,

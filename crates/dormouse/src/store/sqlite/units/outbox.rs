@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use rusqlite::OptionalExtension;
-use serde_json::json;
 
 use super::super::tx::{Tx, timestamp};
 use super::query::read;
-use super::resolve::{OpenUnit, Resolution};
+use super::resolve::{Output, load, resolve};
 use crate::clock::later;
 use crate::limits::storable;
+use crate::rules::{self, Answered};
 use crate::store::{Namespaces, Outbox, SendOutcome, SendReport, outbox_queue};
-use crate::{EventKind, InteractionId, Result};
+use crate::{InteractionId, Result};
 
 pub(super) fn take(
     tx: &mut Tx<'_>,
@@ -80,16 +80,16 @@ pub(super) fn sent(tx: &mut Tx<'_>, report: &SendReport) -> Result<()> {
             )?;
             sql.execute((id, tx.now_us()))?;
             let mut row = tx.load(interaction.instance)?.expect("an open interaction has its instance");
-            let data = json!({ "unit": interaction.unit, "interaction": id, "item": interaction.item,
-                "sends": interaction.sends });
-            tx.record(&mut row, EventKind::InteractionDispatched, Some(data.to_string()))?;
+            let item = (interaction.id, interaction.item);
+            rules::send_recorded(&mut row.change, interaction.unit, item, interaction.sends);
             tx.save(&mut row)
         }
         SendOutcome::Rejected(reason) => {
             let mut row = tx.load(interaction.instance)?.expect("an open interaction has its instance");
-            let mut unit = OpenUnit::of(tx, &row)?;
+            let mut unit = load(tx, row.head())?;
             let item = (interaction.id, interaction.item);
-            unit.resolve(tx, &mut row, item, &Resolution::NotSent(&storable(reason)))?;
+            let refused = Answered::NotSent(&storable(reason));
+            resolve(tx, &mut row, &mut unit, item, &refused, Output::default())?;
             tx.save(&mut row)
         }
     }

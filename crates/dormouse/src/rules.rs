@@ -1,0 +1,152 @@
+//! The rules of an instance, once: a [`Head`] and an [`Input`] give a [`Change`], as data.
+//!
+//! Nothing here knows SQL, waits for anything, or reads a clock: the moment is an argument. A store loads the head under
+//! its lock, looks up the few facts that a rule asks for, decides here, and writes what comes out. `check`, what-if and the
+//! testing kit decide here too, so that what they show is what the stores do.
+//!
+//! One file for each kind of input, named after the design's words:
+//!
+//! | file | what happens to the instance |
+//! |---|---|
+//! | `start.rs` | it is inserted |
+//! | `outcome.rs` | a step returned: next, replay, sleep, await, spawn, dispatch, done, stop |
+//! | `signal.rs` | a signal arrives, is consumed, dropped or edited |
+//! | `clock.rs` | its moment comes |
+//! | `child.rs` | one of its children ends |
+//! | `answer.rs` | the outside answers its unit |
+//! | `cancel.rs` | somebody cancels it |
+//! | `retry.rs` | somebody retries it after its end |
+//! | `pause.rs` | somebody puts its brake on or off |
+//! | `reap.rs` | its worker died, or gave it back |
+//!
+//! `lane.rs` and `key.rs` hold what must be true between instances: one holder of a lane, one holder of a key.
+//!
+//! ```
+//! use dormouse::jiff::Timestamp;
+//! use dormouse::rules::{Head, Input, decide};
+//! use dormouse::{InstanceId, Status, Wake};
+//!
+//! let mut head = Head::new(InstanceId(1), "checkout", 1, "waiting");
+//! head.status = Status::AwaitingSignal;
+//! head.awaits = vec!["paid".to_owned()];
+//! head.wake_at = Some(Timestamp::UNIX_EPOCH);
+//! let change = decide(head, Input::Clock, Timestamp::UNIX_EPOCH);
+//! assert_eq!(change.head.status, Status::Runnable);
+//! assert_eq!(change.head.wake, Some(Wake::Timeout));
+//! assert_eq!(change.events[0].kind.as_str(), "signal.timeout");
+//! ```
+
+mod answer;
+mod cancel;
+mod change;
+mod child;
+mod clock;
+mod head;
+mod key;
+mod lane;
+mod outcome;
+mod pause;
+mod reap;
+mod retry;
+mod signal;
+mod start;
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+
+pub use self::answer::{Answered, UnitHead};
+pub(crate) use self::answer::{answer, close, first_answer, send_recorded};
+pub use self::cancel::{Cancelled, Cause};
+pub(crate) use self::cancel::{ask_to_undo, cancel, cancelled_because, end_cancelled, let_go_by_parent};
+pub use self::change::{Change, Data, Join, NewEvent};
+pub(crate) use self::child::join;
+pub use self::child::{Barrier, Released};
+pub(crate) use self::clock::fire;
+pub use self::head::Head;
+pub(crate) use self::key::{fail_for_taken_key, takes_key};
+pub(crate) use self::lane::settle;
+pub use self::outcome::{Consumed, Facts, Hold, INBOX_WITH_RECEIPT_BYTES_MAX, Returned};
+pub(crate) use self::outcome::{consumes, outcome, owns, unseen};
+pub(crate) use self::pause::pause;
+pub use self::reap::Crash;
+pub(crate) use self::reap::{forget_claim, take_back};
+pub use self::retry::LastWait;
+pub(crate) use self::retry::retry;
+pub(crate) use self::signal::{arrive, awaited_by, leave, signal_data, wait_again, wake_by_signal};
+pub use self::start::Begun;
+pub(crate) use self::start::begin;
+use crate::{At, InboxSignal, InstanceId, Status};
+
+/// Something that happens to an instance.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Input<'a> {
+    /// Its step returned.
+    Outcome(Returned<'a>),
+    /// A signal was stored in its inbox.
+    Signal(&'a InboxSignal),
+    /// Its moment has come. (A unit has its own: [`Input::UnitClosed`].)
+    Clock,
+    /// A child of this round ended with this status; the barrier as it stands.
+    ChildEnd {
+        /// The round that the child belongs to.
+        round: u32,
+        /// How the child ended.
+        status: Status,
+        /// What is special about the barrier, if anything is.
+        barrier: Option<Barrier>,
+    },
+    /// An item of its unit was resolved.
+    Answer {
+        /// The unit that it is parked on.
+        unit: UnitHead,
+        /// The interaction and its place among the items.
+        item: (crate::InteractionId, u32),
+        /// How it was resolved.
+        how: Answered<'a>,
+    },
+    /// Its unit was closed as a whole: all of it was answered, or its deadline passed.
+    UnitClosed(UnitHead, crate::UnitStatus),
+    /// Somebody cancels it; its machine does not undo at this step.
+    Cancel(Cause, Option<UnitHead>),
+    /// Somebody retries it, at its step or elsewhere.
+    Retry(Option<&'a At>, LastWait),
+    /// Somebody puts its brake on, or off.
+    Pause(bool),
+    /// Its worker died with its step.
+    Reap(Crash<'a>),
+    /// Another instance holds the key that it would hold after what was decided before.
+    KeyTaken(InstanceId),
+}
+
+/// What becomes of an instance when something happens to it.
+pub fn decide(head: Head, input: Input<'_>, now: Timestamp) -> Change {
+    let mut change = Change::of(head);
+    match input {
+        Input::Outcome(returned) => outcome(&mut change, &returned, now),
+        Input::Signal(signal) => {
+            arrive(&mut change.head, signal.payload.as_str().len());
+            if awaited_by(&change.head, &signal.name) {
+                wake_by_signal(&mut change, signal, now);
+            }
+        }
+        Input::Clock => fire(&mut change, now),
+        Input::ChildEnd { round, status, mut barrier } => {
+            let _ = join(&mut change, round, status, barrier.as_mut(), now);
+        }
+        Input::Answer { mut unit, item, how } => {
+            let _ = answer(&mut change, &mut unit, item, &how, now);
+        }
+        Input::UnitClosed(unit, status) => close(&mut change, &unit, status, now),
+        Input::Cancel(cause, unit) => {
+            cancelled_because(&mut change.head, &cause);
+            let _ = cancel(&mut change, unit.as_ref(), now);
+        }
+        Input::Retry(at, last) => retry(&mut change, at, last, now),
+        Input::Pause(on) => pause(&mut change, on),
+        Input::Reap(crash) => take_back(&mut change, crash.worker, Some(&crash), now),
+        Input::KeyTaken(holder) => fail_for_taken_key(&mut change, holder, now),
+    }
+    change
+}
