@@ -15,6 +15,7 @@ pub mod graph;
 mod history;
 mod instance;
 mod json;
+mod key;
 mod limits;
 mod machine;
 mod outcome;
@@ -51,9 +52,10 @@ pub use crate::error::{BoxError, Error, Result};
 pub use crate::form::{Field, Form};
 pub use crate::history::{Event, EventKind, History, Retention, Run};
 pub use crate::instance::{
-    At, DEFAULT_NAMESPACE, Inserted, Instance, InstanceId, KeyScope, NewInstance, Status, Wake, WorkerId,
+    At, DEFAULT_NAMESPACE, Inserted, Instance, InstanceId, NewInstance, Status, Wake, WorkerId,
 };
 pub use crate::json::Json;
+pub use crate::key::KeyScope;
 pub use crate::limits::{InboxMax, Limits, NAME_BYTES_MAX, REASON_BYTES_MAX, TAG_BYTES_MAX, TAGS_MAX};
 pub use crate::machine::{
     Accepted, Declaration, DynMachine, Fault, Final, Job, JobMachine, JobState, Machine, Registry, Running,

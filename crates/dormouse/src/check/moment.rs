@@ -149,8 +149,11 @@ impl Moment {
         let (version, hold) = (head.version, Hold::Release);
         let returned = Returned { transition: &transition, version, hold, received: &received, facts };
         let change = rules::decide(head, Input::Outcome(returned), NOW);
-        let (gone, kept): (Vec<_>, Vec<_>) =
-            handed.into_iter().partition(|one| change.consumes.contains(&one.id));
+        // What an end leaves unread stays in sight here: it is worth a word.
+        let used = |one: &InboxSignal| {
+            change.consumes.contains(&one.id) || (change.drops_inbox && received.contains(&one.id))
+        };
+        let (gone, kept): (Vec<_>, Vec<_>) = handed.iter().cloned().partition(used);
         let state = change.output.as_ref().or(change.state.as_ref()).map(Json::as_str);
         let moment = Self {
             state: state.unwrap_or(&self.state).to_owned(),
