@@ -33,6 +33,18 @@ impl KeyScope {
         }
     }
 
+    /// What a store kept: see [`KeyScope::to_text`]. `None` if a word of it is no status.
+    pub(crate) fn from_text(text: Option<&str>) -> Option<Self> {
+        match text {
+            None => Some(Self::Live),
+            Some("always") => Some(Self::Always),
+            Some(statuses) => {
+                let words = statuses.split(',').filter(|word| !word.is_empty());
+                words.map(Status::parse).collect::<Option<_>>().map(Self::In)
+            }
+        }
+    }
+
     /// Whether an instance in this status holds its key.
     pub fn holds(&self, status: Status) -> bool {
         match self {

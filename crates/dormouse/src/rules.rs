@@ -66,7 +66,7 @@ pub(crate) use self::clock::fire;
 pub use self::head::Head;
 pub(crate) use self::key::{fail_for_taken_key, takes_key};
 pub(crate) use self::lane::settle;
-pub use self::outcome::{Consumed, Facts, Hold, INBOX_WITH_RECEIPT_BYTES_MAX, Returned};
+pub use self::outcome::{Consumed, Facts, Handed, Hold, INBOX_WITH_RECEIPT_BYTES_MAX, Returned};
 pub(crate) use self::outcome::{consumes, outcome, owns, unseen};
 pub(crate) use self::pause::pause;
 pub use self::reap::Crash;

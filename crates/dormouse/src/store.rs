@@ -51,10 +51,11 @@ pub use self::units::{
 };
 use crate::poke::Hub;
 pub use crate::rules::Hold;
+use crate::rules::{Handed, Head};
 use crate::{
     At, ChildView, Declaration, Delivered, Event, InboxMax, InboxSignal, Inserted, Instance, InstanceId,
-    NewInstance, NewSignal, ParentRef, Process, Result, Run, SignalId, Target, Transition, Wake, When,
-    WorkerId,
+    KeyScope, NewInstance, NewSignal, ParentRef, Process, Result, Run, SignalId, Status, Target, Transition,
+    Wake, When, WorkerId,
 };
 
 /// A store's answer.
@@ -384,6 +385,14 @@ pub struct Claimed {
     pub is_apart: bool,
     /// Whether its transitions are recorded.
     pub keeps_history: bool,
+    /// Its lane.
+    pub lane: Option<String>,
+    /// What it was parked on: ends or answers that are still to come.
+    pub barrier: Option<u32>,
+    /// How often it has spawned or dispatched.
+    pub round: u32,
+    /// When its key counts as taken.
+    pub key_scope: KeyScope,
     /// The store's time.
     pub now: Timestamp,
 }
@@ -391,10 +400,9 @@ pub struct Claimed {
 /// An outcome to be committed.
 #[derive(Clone, Debug)]
 pub struct Commit {
-    /// The instance.
-    pub id: InstanceId,
-    /// The `seq` at which it was handed out.
-    pub seq: u64,
+    /// The row as it was handed out: its `seq` must be found unchanged. A store that cannot decide under its own lock goes by
+    /// this head, and decides again if the row has moved.
+    pub head: Head,
     /// The version of the place the transition leads to: the claimed one, unless a migration lifted it.
     pub version: u32,
     /// The signals that the step was handed as received.
@@ -403,10 +411,42 @@ pub struct Commit {
     pub transition: Transition,
     /// Whether a `next` keeps the claim to run ahead.
     pub hold: Hold,
-    /// Whether the transition is recorded.
-    pub keeps_history: bool,
     /// The run that gave it, to be recorded with it.
     pub run: Option<Run>,
+    /// What the outcome goes by of the inbox that its step was handed.
+    pub handed: Handed,
+}
+
+impl Commit {
+    /// The outcome of a claimed row's step, which received these signals. It gives the claim back.
+    pub fn new(claimed: &Claimed, received: Vec<SignalId>, transition: Transition) -> Self {
+        let handed = Handed::of(&claimed.inbox, &transition, &received);
+        let (head, version, hold) = (claimed.head(), claimed.version, Hold::Release);
+        Self { head, version, received, transition, hold, run: None, handed }
+    }
+}
+
+impl Claimed {
+    /// What the rules of an outcome decide by. Names that they do not look at are left out.
+    pub fn head(&self) -> Head {
+        Head {
+            status: Status::Executing,
+            namespace: String::new(),
+            queue: String::new(),
+            seq: self.seq,
+            attempt: self.attempt,
+            wake: self.wake,
+            awaits: self.awaits.clone(),
+            inbox: self.inbox.len() as u32,
+            barrier: self.barrier,
+            round: self.round,
+            parent: self.parent.map(|parent| (parent.id, parent.round)),
+            lane: self.lane.clone(),
+            key_scope: self.key_scope.clone(),
+            keeps_history: self.keeps_history,
+            ..Head::new(self.id, "", self.version, &self.at.step)
+        }
+    }
 }
 
 /// What became of a commit.

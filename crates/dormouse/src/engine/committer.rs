@@ -129,7 +129,7 @@ async fn write_alone(shared: &Shared, mut commit: Commit) -> Option<Receipt> {
             Err(error) => error,
         };
         tries += 1;
-        tracing::warn!(%error, id = %commit.id, tries, "an outcome could not be committed");
+        tracing::warn!(%error, id = %commit.head.id, tries, "an outcome could not be committed");
         tokio::time::sleep(FAULT_PAUSE).await;
         if matches!(error, Error::Busy(_)) {
             return is_healthy(shared).await.then_some(Receipt::Busy);
@@ -150,6 +150,6 @@ async fn write_once(shared: &Shared, commits: Arc<[Commit]>) -> Result<Vec<Recei
     metrics::histogram!("dormouse_commit_group").record(commits.len() as f64);
     let Written { value: receipts, effects } = shared.store.commit(shared.worker, commits.clone()).await?;
     effects::apply(shared, &receipts, &effects);
-    shared.store.hub().moved(commits.iter().map(|commit| commit.id));
+    shared.store.hub().moved(commits.iter().map(|commit| commit.head.id));
     Ok(receipts)
 }

@@ -15,6 +15,7 @@ use super::lease::Registered;
 use super::queue::{Hand, RunningPlace};
 use super::{FAULT_PAUSE, Shared, effects, lease, unread};
 use crate::context::{Own, Progress};
+use crate::rules::{Handed, Head};
 use crate::store::{Claimed, Commit, Hold, Reading, Receipt, Rider, Tried, Written};
 use crate::{At, Context, DynMachine, Error, Fault, Run, Spawn, StepError, Transition};
 
@@ -35,20 +36,22 @@ pub(super) async fn run(shared: &Shared, starting: Starting, place: RunningPlace
     let machine =
         shared.registry.get(&row.machine, row.version).expect("only registered machines are claimed").clone();
     let lifted = lift(&*machine, &row);
-    let (claimed_version, keeps_history) = (row.version, row.keeps_history);
+    let claimed_version = row.version;
+    let mut head = row.head();
     let mut cx = context(shared, row, cancel);
-    let commit = |cx: &Context, version, transition, hold| {
+    let commit = |cx: &Context, head: &Head, version, transition, hold| {
         // Whoever parks has been handed all of it; only what was read is used up.
         let received = match &transition {
             Transition::Await { .. } => cx.handed_ids(),
             _ => cx.received_ids(),
         };
-        Commit { id: cx.id, seq: cx.seq, version, received, transition, hold, keeps_history, run: None }
+        let handed = Handed::of(&cx.inbox, &transition, &received);
+        Commit { head: head.clone(), version, received, transition, hold, run: None, handed }
     };
     let mut at = match lifted {
         Ok(at) => at,
         Err(error) => {
-            let failed = commit(&cx, claimed_version, Transition::Fail { error }, Hold::Release);
+            let failed = commit(&cx, &head, claimed_version, Transition::Fail { error }, Hold::Release);
             shared.committer.commit(failed).await;
             return;
         }
@@ -73,7 +76,8 @@ pub(super) async fn run(shared: &Shared, starting: Starting, place: RunningPlace
         } else {
             Hold::Release
         };
-        let mut outcome = Commit { run: Some(run), ..commit(&cx, machine.version(), transition, hold) };
+        let mut outcome =
+            Commit { run: Some(run), ..commit(&cx, &head, machine.version(), transition, hold) };
         let with_rider = match cx.own.take() {
             Ok(Some(rider)) => commit_with(shared, &*machine, &at, &cx, &mut outcome, rider).await,
             Ok(None) => Carried::Alone,
@@ -98,6 +102,7 @@ pub(super) async fn run(shared: &Shared, starting: Starting, place: RunningPlace
         match (receipt, next) {
             (Some(Receipt::Held { seq, inbox, now }), Some(next)) => {
                 at = next;
+                head.go_on(&at.step, machine.version(), seq, inbox.len());
                 registered.go_on(seq);
                 cx.go_on(seq, inbox, now);
                 handed_out = Instant::now();
@@ -126,10 +131,8 @@ async fn read_apart(shared: &Shared, row: Claimed) -> Option<Claimed> {
         return None;
     }
     tracing::error!(%error, id = %row.id, machine = row.machine, "an instance is set aside: it cannot be run");
-    let (id, seq, version, keeps_history) = (row.id, row.seq, row.version, row.keeps_history);
     let transition = Transition::Fail { error: format!("it was set aside: {error}") };
-    let (received, hold) = (Vec::new(), Hold::Release);
-    let failed = Commit { id, seq, version, received, transition, hold, keeps_history, run: None };
+    let failed = Commit::new(&row, Vec::new(), transition);
     shared.committer.commit(failed).await;
     None
 }

@@ -92,29 +92,36 @@ impl Data {
 
     /// The object's text, seen from `now`.
     pub fn text(&self, now: Timestamp) -> String {
-        let mut text = String::from("{");
-        let mut field = |name: &str, value: &str| {
-            if text.len() > 1 {
-                text.push(',');
-            }
-            // Names are ours: none needs escaping.
-            text.push('"');
-            text.push_str(name);
-            text.push_str("\":");
-            text.push_str(value);
-        };
-        for (name, value) in &self.fields {
-            field(name, value.as_str());
-        }
+        let mut text = self.fields_text();
         if let Some((name, moment)) = self.moment {
-            match moment {
-                Some(when) => field(name, &json!(when.moment(now).to_string()).to_string()),
-                None => field(name, "null"),
-            }
+            text.pop();
+            let moment = moment.map(|when| when.moment(now).to_string());
+            push_field(&mut text, name, &json!(moment).to_string());
+            text.push('}');
+        }
+        text
+    }
+
+    /// The object's text without the moment, for a store that adds it.
+    pub(crate) fn fields_text(&self) -> String {
+        let mut text = String::from("{");
+        for (name, value) in &self.fields {
+            push_field(&mut text, name, value.as_str());
         }
         text.push('}');
         text
     }
+}
+
+/// Adds a field to an object's text. Names are ours: none needs escaping.
+fn push_field(text: &mut String, name: &str, value: &str) {
+    if text.len() > 1 {
+        text.push(',');
+    }
+    text.push('"');
+    text.push_str(name);
+    text.push_str("\":");
+    text.push_str(value);
 }
 
 impl Change {
@@ -145,16 +152,6 @@ impl Change {
         self.head.step.clear();
         self.head.step.push_str(&at.step);
         self.state = Some(at.state.clone());
-    }
-
-    /// Forgets what the last park was about: the step has progressed.
-    pub(super) fn progress(&mut self) {
-        let Head { attempt, wake, awaits, barrier, last_error, .. } = &mut self.head;
-        *attempt = 0;
-        *wake = None;
-        awaits.clear();
-        *barrier = None;
-        *last_error = None;
     }
 
     /// Makes it runnable, at this place in line.

@@ -137,4 +137,13 @@ impl Head {
             _ => false,
         }
     }
+
+    /// Forgets what the last park was about: the step has progressed.
+    pub(super) fn progress(&mut self) {
+        self.attempt = 0;
+        self.wake = None;
+        self.awaits.clear();
+        self.barrier = None;
+        self.last_error = None;
+    }
 }

@@ -1,11 +1,15 @@
 //! A step returned.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
+use serde_json::json;
 
 use super::signal::{leave, wake_by_signal};
 use super::{Change, Data, Head, NewEvent};
 use crate::clock::micros;
 use crate::limits::storable;
+use crate::signal::CANCEL;
 use crate::{
     EventKind, InboxSignal, Json, Shape, SignalId, Spawn, Status, Transition, UnitId, UnitStatus, Wake, When,
     WorkerId,
@@ -53,6 +57,82 @@ pub struct Facts<'a> {
     /// For `done`: the fields `unread` and `unread_total`, if signals are left that no step has read.
     pub unread: Option<(Json, u64)>,
 }
+
+/// What a worker was handed of an inbox, as far as its outcome goes by it. Only the instance's own step consumes, so that an
+/// inbox with as many signals as were handed is the one that was handed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Handed {
+    /// How many signals there were.
+    pub signals: u32,
+    /// The last of them.
+    pub last: Option<SignalId>,
+    /// For an await: the first awaited one that the step was not handed as received.
+    unseen: Option<InboxSignal>,
+    /// For an end: names that the step did not receive, with their counts.
+    unread: BTreeMap<String, u64>,
+}
+
+impl Handed {
+    /// What an outcome goes by of the inbox that its step was handed.
+    pub fn of(inbox: &[InboxSignal], transition: &Transition, received: &[SignalId]) -> Self {
+        let mut handed = Self::default();
+        handed.meets(inbox, transition, received);
+        handed
+    }
+
+    /// Adds signals that have arrived since.
+    pub fn meets(&mut self, arrived: &[InboxSignal], transition: &Transition, received: &[SignalId]) {
+        self.signals += arrived.len() as u32;
+        self.last = arrived.last().map(|signal| signal.id).or(self.last);
+        match transition {
+            Transition::Await { names, .. } if self.unseen.is_none() => {
+                let id = unseen(arrived.iter().map(|signal| (signal.id, &*signal.name)), names, received);
+                self.unseen = id.and_then(|id| arrived.iter().find(|signal| signal.id == id)).cloned();
+            }
+            Transition::Done { .. } => {
+                let unread = arrived.iter().filter(|signal| !received.contains(&signal.id));
+                for signal in unread.filter(|signal| signal.name != CANCEL) {
+                    *self.unread.entry(signal.name.clone()).or_default() += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the outcome would be another one if a signal had arrived meanwhile.
+    pub fn decides(transition: &Transition) -> bool {
+        matches!(transition, Transition::Await { .. } | Transition::Done { .. })
+    }
+
+    /// The facts, as the worker knows them.
+    pub fn facts(&self, transition: &Transition, received: &[SignalId]) -> Facts<'_> {
+        let signals = received.len() as u32;
+        let inserted = match transition {
+            Transition::Spawn(spawn) => spawn.children.len() as u32,
+            _ => 0,
+        };
+        Facts {
+            unseen: self.unseen.as_ref(),
+            // How large they were, and what was in them, the store finds when it consumes them.
+            consumed: consumes(transition).then_some(Consumed { signals, bytes: 0, data: None }),
+            inserted,
+            unit: None,
+            unread: self.unread(),
+        }
+    }
+
+    /// The names that are left unread, the most frequent first, bounded; and how many signals in all.
+    fn unread(&self) -> Option<(Json, u64)> {
+        let mut names: Vec<_> = self.unread.iter().collect();
+        names.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));
+        let shown = names.iter().take(UNREAD_NAMES_MAX);
+        let shown: Vec<_> = shown.map(|(name, count)| json!({ "name": name, "count": count })).collect();
+        (!names.is_empty()).then(|| (Json::from(json!(shown)), self.unread.values().sum()))
+    }
+}
+
+/// Names of unread signals that the event of an end holds.
+const UNREAD_NAMES_MAX: usize = 16;
 
 /// Signals that an outcome consumed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,6 +182,16 @@ pub(crate) fn handed_over(head: &Head, hold: Hold) -> bool {
     hold == Hold::Release || head.paused || head.inbox_bytes > INBOX_WITH_RECEIPT_BYTES_MAX
 }
 
+impl Head {
+    /// What a worker knows of a row whose claim it kept after a `next`.
+    pub fn go_on(&mut self, step: &str, version: u32, seq: u64, inbox: usize) {
+        self.step.clear();
+        self.step.push_str(step);
+        (self.version, self.seq, self.inbox) = (version, seq, inbox as u32);
+        self.progress();
+    }
+}
+
 pub(crate) fn outcome(change: &mut Change, returned: &Returned<'_>, now: Timestamp) {
     let Returned { transition, version, hold, received, facts } = returned;
     // A version says how to read the state, so it changes with it: an end leaves both as they were.
@@ -120,7 +210,7 @@ pub(crate) fn outcome(change: &mut Change, returned: &Returned<'_>, now: Timesta
     };
     match transition {
         Transition::Next { at, .. } => {
-            change.progress();
+            change.head.progress();
             change.go_to(at);
             change.record(EventKind::StepCompleted, consumed.is_some().then(|| with_consumed(Data::new())));
             if handed_over(&change.head, *hold) {
@@ -146,14 +236,14 @@ pub(crate) fn outcome(change: &mut Change, returned: &Returned<'_>, now: Timesta
             }
         }
         Transition::Sleep { at, until } => {
-            change.progress();
+            change.head.progress();
             change.go_to(at);
             let data = with_consumed(Data::new()).with_moment("sleep_until", Some(*until));
             change.record(EventKind::StepCompleted, Some(data));
             change.park(Status::Scheduled, Some(*until), now);
         }
         Transition::Await { at, names, timeout } => {
-            change.progress();
+            change.head.progress();
             change.go_to(at);
             park_on_signals(change, names, *timeout, now);
             if let Some(signal) = facts.unseen {
@@ -161,12 +251,12 @@ pub(crate) fn outcome(change: &mut Change, returned: &Returned<'_>, now: Timesta
             }
         }
         Transition::Spawn(spawn) => {
-            change.progress();
+            change.head.progress();
             change.go_to(&spawn.at);
             park_on_children(change, spawn, facts.inserted, with_consumed, now);
         }
         Transition::Dispatch(dispatch) => {
-            change.progress();
+            change.head.progress();
             change.go_to(&dispatch.at);
             change.head.round += 1;
             let asked = dispatch.asks.len() as u32;

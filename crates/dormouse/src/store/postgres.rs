@@ -13,6 +13,7 @@ mod collect;
 mod commit;
 mod connect;
 mod db;
+mod decided;
 mod deliver;
 mod fault;
 mod gather;

@@ -130,7 +130,7 @@ async fn a_stale_outcome_in_a_group_does_not_hold_up_the_others(kit: Kit) {
     kit.insert_many(vec![m(), m(), m()]).await;
     let claimed = kit.claim(worker, 3).await;
     let mut commits: Vec<_> = claimed.iter().map(|row| commit(row, done())).collect();
-    commits[1].seq += 1;
+    commits[1].head.seq += 1;
     let receipts = kit.commit_many(worker, commits).await;
     assert!(matches!(receipts[..], [Receipt::Released, Receipt::Stale, Receipt::Released]));
     assert_eq!(kit.status(claimed[1].id).await, Status::Executing);

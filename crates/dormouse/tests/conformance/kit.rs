@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use dormouse::store::sqlite::SqliteStore;
 use dormouse::store::{
-    Bounds, Change, Claim, Claimed, Commit, Delivery, Events, Filter, Hold, Namespaces, NewWorker, Receipt,
-    Stats, Store,
+    Bounds, Change, Claim, Claimed, Commit, Delivery, Events, Filter, Namespaces, NewWorker, Receipt, Stats,
+    Store,
 };
 use dormouse::{
     At, Client, Clock, Context, Delivered, DynMachine, Engine, EngineBuilder, Event, EventKind, Fault,
@@ -382,16 +382,7 @@ pub fn spawn(children: Vec<NewInstance>, step: &'static str) -> dormouse::Spawn 
 
 /// The commit of a claimed row that was handed the signals it awaited.
 pub fn commit(claimed: &Claimed, transition: Transition) -> Commit {
-    Commit {
-        id: claimed.id,
-        seq: claimed.seq,
-        version: claimed.version,
-        received: received(claimed),
-        transition,
-        hold: Hold::Release,
-        keeps_history: true,
-        run: None,
-    }
+    Commit::new(claimed, received(claimed), transition)
 }
 
 /// The ids of the signals that a step sees as received.

@@ -528,8 +528,7 @@ async fn a_retried_await_keeps_its_deadline_without_a_history(kit: Kit) {
         let id = kit.insert(new).await;
         let claimed = kit.claim_one(worker).await;
         assert!(!claimed.keeps_history);
-        let parks = dormouse::store::Commit { keeps_history: false, ..commit(&claimed, outcome) };
-        kit.commit(worker, parks).await;
+        kit.commit(worker, commit(&claimed, outcome)).await;
         kit.client().cancel(id).await.expect("a live instance");
         ids.push(id);
     }

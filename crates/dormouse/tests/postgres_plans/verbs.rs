@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use dormouse::rules::{Handed, Head};
 use dormouse::store::postgres::PostgresStore;
 use dormouse::store::{Claim, Claimed, Commit, Delivery, Hold, Namespaces, NewWorker, Receipt, Store};
 use dormouse::{
@@ -144,20 +145,14 @@ pub fn dispatch(transport: &str, timeout: Option<Duration>) -> Transition {
 
 /// A commit that lets go of the row, and consumes all that it was handed.
 pub fn commit(row: &Claimed, transition: Transition) -> Commit {
-    Commit {
-        id: row.id,
-        seq: row.seq,
-        version: row.version,
-        received: row.inbox.iter().map(|signal| signal.id).collect(),
-        transition,
-        hold: Hold::Release,
-        keeps_history: true,
-        run: None,
-    }
+    let received = row.inbox.iter().map(|signal| signal.id).collect();
+    Commit::new(row, received, transition)
 }
 
 /// A commit of a row that runs on.
 pub fn ahead(id: InstanceId, seq: u64) -> Commit {
-    let (received, transition) = (Vec::new(), next());
-    Commit { id, seq, version: 1, received, transition, hold: Hold::Keep, keeps_history: true, run: None }
+    let mut head = Head::new(id, "", 1, "");
+    head.seq = seq;
+    let (received, transition, handed) = (Vec::new(), next(), Handed::default());
+    Commit { head, version: 1, received, transition, hold: Hold::Keep, run: None, handed }
 }

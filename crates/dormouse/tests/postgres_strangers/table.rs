@@ -143,7 +143,7 @@ async fn outcomes(hold: Hold) {
     };
     let commits: Vec<_> = rows.iter().map(outcome).collect();
     let receipts = soon("an outcome", hold, scene.verbs.commit(scene.worker, commits.clone())).await;
-    let is_free = |commit: &Commit| scene.free.contains(&commit.id);
+    let is_free = |commit: &Commit| scene.free.contains(&commit.head.id);
     for (commit, receipt) in commits.iter().zip(&receipts) {
         let expected = if is_free(commit) { "Released" } else { "Busy" };
         assert_eq!(format!("{receipt:?}"), expected, "{commit:?}");

@@ -4,12 +4,15 @@ use serde::Deserialize;
 use sqlx::postgres::PgRow;
 
 use super::db::Db;
-use super::types::{Columns, parse};
+use super::types::{Columns, parse, strange};
 use crate::store::{Claim, Claimed, Effects, Namespaces, Reading, Written};
-use crate::{At, ChildView, Error, InboxSignal, InstanceId, Json, ParentRef, Result, SignalId, Status};
+use crate::{
+    At, ChildView, Error, InboxSignal, InstanceId, Json, KeyScope, ParentRef, Result, SignalId, Status,
+};
 
 const SQL: &str = "select id, namespace, key, machine, version, step, seq, attempt, wake, awaits, inbox::text, \
-    children::text, keeps_history, at, state::text, parent, parent_round, parent_index, rival, apart from dormouse.claim($1, $2, $3, $4, $5, $6)";
+    children::text, keeps_history, at, state::text, parent, parent_round, parent_index, rival, apart, lane, barrier, round, \
+    key_scope from dormouse.claim($1, $2, $3, $4, $5, $6)";
 
 pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Written<Vec<Claimed>>> {
     let namespaces = match &claim.namespaces {
@@ -130,6 +133,10 @@ fn read(row: &PgRow) -> Result<Claimed> {
         children: children.map(views).transpose()?.unwrap_or_default(),
         is_apart: row.value::<Option<bool>>("apart")?.unwrap_or_default(),
         keeps_history: row.value("keeps_history")?,
+        lane: row.value("lane")?,
+        barrier: row.value::<Option<i32>>("barrier")?.map(|_| row.number("barrier")).transpose()?,
+        round: row.number("round")?,
+        key_scope: key_scope(row)?,
         now: row.moment("at")?,
     })
 }
@@ -138,6 +145,12 @@ fn parent(row: &PgRow) -> Result<Option<ParentRef>> {
     let Some(id) = row.value::<Option<i64>>("parent")? else { return Ok(None) };
     let (round, index) = (row.number("parent_round")?, row.number("parent_index")?);
     Ok(Some(ParentRef { id: InstanceId(id), round, index }))
+}
+
+fn key_scope(row: &PgRow) -> Result<KeyScope> {
+    let text: Option<String> = row.value("key_scope")?;
+    let strange = || strange("key scope", text.as_deref().unwrap_or_default());
+    KeyScope::from_text(text.as_deref()).ok_or_else(strange)
 }
 
 /// The signals in an answer's JSON.

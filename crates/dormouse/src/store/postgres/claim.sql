@@ -7,7 +7,8 @@ create or replace function dormouse.claim(
 ) returns table (
     id bigint, namespace text, key text, machine text, version integer, step text, seq bigint,
     attempt integer, wake text, awaits text[], inbox json, children json, keeps_history boolean,
-    at timestamptz, state json, parent bigint, parent_round integer, parent_index integer, rival bigint, apart boolean
+    at timestamptz, state json, parent bigint, parent_round integer, parent_index integer, rival bigint, apart boolean,
+    lane text, barrier integer, round integer, key_scope text
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -97,11 +98,12 @@ begin
         select t.priority, t.runnable_at, t.id, t.namespace, t.key, t.machine, t.version, t.step, t.seq,
             t.attempt, t.wake, t.awaits, t.inbox, t.barrier, t.round, t.keeps_history, t.state,
             t.parent, t.parent_round, t.parent_index, null::bigint as rival,
-            t.inbox_bytes > 65536 or (t.barrier is not null and dormouse.is_large_round(t.id, t.round)) as apart
+            t.inbox_bytes > 65536 or (t.barrier is not null and dormouse.is_large_round(t.id, t.round)) as apart,
+            t.lane, t.key_scope
         from taken t
         union all
         select null, null, r.id, null, null, null, null, null, null, null, null, null, null, null, null, null,
-            null, null, null, null, r.holder, null
+            null, null, null, null, r.holder, null, null, null
         from unnest(v_rivals, v_holders) r (id, holder)
     )
     select a.id, a.namespace, a.key, a.machine, a.version, a.step, a.seq, a.attempt, a.wake, a.awaits,
@@ -112,7 +114,8 @@ begin
             from dormouse.signals s where s.instance = a.id and not s.consumed
         ) end,
         case when a.barrier is not null and not a.apart then dormouse.children(a.id, a.round) end,
-        a.keeps_history, v_now, a.state, a.parent, a.parent_round, a.parent_index, a.rival, a.apart
+        a.keeps_history, v_now, a.state, a.parent, a.parent_round, a.parent_index, a.rival, a.apart, a.lane,
+        a.barrier, a.round, a.key_scope
     from answer a order by a.priority, a.runnable_at, a.id;
 end
 $$;

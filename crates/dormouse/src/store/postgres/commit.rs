@@ -1,33 +1,36 @@
-//! Committing outcomes: those that run ahead in one statement, all others in another.
+//! Committing outcomes. The worker decides, from the head that its claim brought; the database compares what that was
+//! decided by, fills in what only it knows, and applies. Where the row has moved, the worker decides again.
+//!
+//! Those that run ahead are one statement, plain ends another, what concerns one row alone a third, and the rest a fourth.
 
-use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use sqlx::postgres::PgRow;
 
 use super::claim::signals;
 use super::db::{Db, Statement};
+use super::decided::{Answer, Decided, Moved, answers, decide, decided_alone};
 use super::fault::lock_timed_out;
-use super::insert::Arrival;
 use super::marks::Memory;
-use super::types::{Columns, batch, when};
-use super::units::Unit;
-use crate::clock::micros;
-use crate::limits::sorted;
-use crate::limits::storable;
+use super::types::{Columns, batch};
+use crate::rules::Head;
 use crate::store::{Commit, Effects, Hold, Receipt, Written};
-use crate::{Children, InstanceId, Json, Quorum, Result, Run, Transition, WorkerId};
+use crate::{InstanceId, Json, KeyScope, Result, Run, Transition, WorkerId};
 
 const NEXT: &str = "select v.held, v.at from dormouse.commit_next($1, $2, $3, $4, $5, $6, $7, $8, $9) v";
 const DONE: &str = "select v.done, v.at from dormouse.commit_done($1, $2, $3, $4, $5, $6, $7, $8) v";
+const PLAIN: &str = "select v.ids, v.seqs, v.held, v.inboxes::text[], v.at, (v.effects).* \
+    from dormouse.commit_plain($1, $2::json) v";
 const COMMIT: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at, (v.effects).* \
     from dormouse.commit($1, $2::json, $3) v";
 const OWN: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at, (v.effects).* \
     from dormouse.commit_own($1, $2::json) v";
 const ASK: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at from dormouse.ask($1, $2::json) v";
 const CANCEL: &str = "select v.done, (v.effects).* from dormouse.cancel_held($1, $2, $3) v";
+
+/// How often an outcome is decided again before it waits for a better moment.
+const DECIDED_MAX: usize = 8;
 
 /// How long a group looks for those of its outcomes that hold it up. What is not tried by then comes again.
 const SPLIT_FOR: Duration = Duration::from_millis(300);
@@ -38,8 +41,14 @@ pub(super) async fn commit(
     worker: WorkerId,
     commits: &[Commit],
 ) -> Result<Written<Vec<Receipt>>> {
-    let mut group =
-        Group { db, memory, worker, receipts: vec![None; commits.len()], effects: Effects::default() };
+    let mut group = Group {
+        db,
+        memory,
+        worker,
+        receipts: vec![None; commits.len()],
+        moved: BTreeMap::new(),
+        effects: Effects::default(),
+    };
     let committed = group.write(commits).await;
     match committed {
         Ok(()) => {
@@ -70,6 +79,8 @@ struct Group<'a> {
     memory: &'a Memory,
     worker: WorkerId,
     receipts: Vec<Option<Receipt>>,
+    /// The rows that have moved since they were claimed, as they are now, by place.
+    moved: BTreeMap<usize, Moved>,
     effects: Effects,
 }
 
@@ -79,7 +90,7 @@ impl Group<'_> {
         // One of each instance in a statement: it looks at all rows before it changes any.
         while !left.is_empty() {
             let mut ids = HashSet::with_capacity(left.len());
-            let (first, again) = left.into_iter().partition(|index| ids.insert(commits[*index].id));
+            let (first, again) = left.into_iter().partition(|index| ids.insert(commits[*index].head.id));
             self.write_distinct(commits, first).await?;
             left = again;
         }
@@ -91,13 +102,17 @@ impl Group<'_> {
             outcomes.into_iter().partition(|index| self.runs_ahead(&commits[*index]));
         // An end lets go of a key that a child in the same group may want: those stay in their order.
         let spawns = rest.iter().any(|index| matches!(commits[*index].transition, Transition::Spawn(_)));
-        let (mut ends, mut rest): (Vec<_>, Vec<_>) =
+        let (mut ends, rest): (Vec<_>, Vec<_>) =
             rest.into_iter().partition(|index| !spawns && self.is_plain_end(&commits[*index]));
+        let (mut plain, mut rest): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|index| self.is_plain(&commits[*index], spawns));
         // Rows are locked in the order of their ids, by everyone.
-        ahead.sort_unstable_by_key(|index| commits[*index].id);
-        ends.sort_unstable_by_key(|index| commits[*index].id);
+        ahead.sort_unstable_by_key(|index| commits[*index].head.id);
+        ends.sort_unstable_by_key(|index| commits[*index].head.id);
+        plain.sort_unstable_by_key(|index| commits[*index].head.id);
         rest.extend(self.write_ahead(commits, ahead).await?);
         rest.extend(self.write_ends(commits, ends).await?);
+        rest.extend(self.write_plain(commits, plain).await?);
         rest.sort_unstable();
         if !rest.is_empty() {
             self.write_rest(commits, &rest).await?;
@@ -113,7 +128,22 @@ impl Group<'_> {
     }
 
     fn is_plain_end(&self, commit: &Commit) -> bool {
-        matches!(commit.transition, Transition::Done { .. }) && self.is_new(commit)
+        matches!(commit.transition, Transition::Done { .. })
+            && commit.handed.signals as usize <= commit.received.len()
+            && self.concerns_one_row(commit)
+    }
+
+    /// Whether one statement can commit it that looks at its row alone.
+    fn is_plain(&self, commit: &Commit, spawns: bool) -> bool {
+        let ends = commit.transition.at().is_none();
+        let inserts = matches!(commit.transition, Transition::Spawn(_) | Transition::Dispatch(_));
+        !inserts && !(ends && spawns) && self.concerns_one_row(commit)
+    }
+
+    fn concerns_one_row(&self, commit: &Commit) -> bool {
+        let Head { lane, key_scope, parent, .. } = &commit.head;
+        let ends = commit.transition.at().is_none();
+        lane.is_none() && *key_scope == KeyScope::Live && !(ends && parent.is_some()) && self.is_new(commit)
     }
 
     /// Whether it is sent for the first time.
@@ -131,7 +161,7 @@ impl Group<'_> {
         };
         let (held, now) = (Ids::read(&row, "held")?, row.moment("at")?);
         ahead.retain(|index| {
-            let Commit { id, seq, .. } = commits[*index];
+            let Head { id, seq, .. } = commits[*index].head;
             let is_held = held.contains(id);
             if is_held {
                 let inbox = Vec::new();
@@ -152,7 +182,7 @@ impl Group<'_> {
         };
         let done = Ids::read(&row, "done")?;
         ends.retain(|index| {
-            let id = commits[*index].id;
+            let id = commits[*index].head.id;
             let is_done = done.contains(id);
             if is_done {
                 self.receipts[*index] = Some(Receipt::Released);
@@ -161,6 +191,52 @@ impl Group<'_> {
             !is_done
         });
         Ok(ends)
+    }
+
+    /// Commits what concerns one row alone, and gives back the ones that are special in some way.
+    async fn write_plain(&mut self, commits: &[Commit], plain: Vec<usize>) -> Result<Vec<usize>> {
+        if plain.is_empty() {
+            return Ok(plain);
+        }
+        let decided = self.decided(commits, &plain)?;
+        let statement = || sqlx::query(PLAIN).bind(self.worker.0).bind(&decided);
+        let Some(row) = self.unless_held_up(statement).await? else { return Ok(plain) };
+        self.effects.merge(row.effects()?);
+        let now = row.moment("at")?;
+        let ids: Vec<i64> = row.value::<Option<_>>("ids")?.unwrap_or_default();
+        let seqs: Vec<i64> = row.value::<Option<_>>("seqs")?.unwrap_or_default();
+        let held: Vec<bool> = row.value::<Option<_>>("held")?.unwrap_or_default();
+        let inboxes: Vec<Option<String>> = row.value::<Option<_>>("inboxes")?.unwrap_or_default();
+        let mut receipts = HashMap::with_capacity(ids.len());
+        for (((id, seq), held), inbox) in ids.into_iter().zip(seqs).zip(held).zip(inboxes) {
+            let inbox = inbox.as_deref().map(signals).transpose()?.unwrap_or_default();
+            let receipt =
+                if held { Receipt::Held { seq: seq as u64, inbox, now } } else { Receipt::Released };
+            receipts.insert(InstanceId(id), receipt);
+        }
+        let mut rest = Vec::new();
+        for index in plain {
+            self.receipts[index] = receipts.remove(&commits[index].head.id);
+            if self.receipts[index].is_none() {
+                rest.push(index);
+            }
+        }
+        Ok(rest)
+    }
+
+    /// These outcomes, decided, as the database takes them.
+    fn decided(&self, commits: &[Commit], outcomes: &[usize]) -> Result<String> {
+        let decided = outcomes.iter().enumerate().map(|(place, index)| {
+            let commit = &commits[*index];
+            let (change, handed) = decide(commit, self.moved.get(index));
+            (place, commit, change, handed)
+        });
+        let decided: Vec<_> = decided.collect();
+        let lost = |commit| self.memory.lost.contains(commit);
+        let rows = decided.iter().map(|(place, commit, change, handed)| {
+            Decided::new(place + 1, commit, change, handed, lost(commit))
+        });
+        batch(&rows.collect::<Vec<_>>())
     }
 
     /// Sends a statement; none if another transaction holds one of its rows, and nothing has happened.
@@ -202,23 +278,40 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Commits these outcomes in one statement; false if another transaction holds it up, and nothing has happened.
+    /// Commits these outcomes in one statement; false if another transaction holds it up, and nothing has happened. Those
+    /// whose rows have moved are decided again.
     async fn try_rest(&mut self, commits: &[Commit], rest: &[usize], wait: bool) -> Result<bool> {
-        let outcomes = rest.iter().enumerate().map(|(place, index)| {
-            let commit = &commits[*index];
-            Outcome::new(place + 1, commit, self.memory.lost.contains(commit))
-        });
-        let outcomes = batch(&outcomes.collect::<Vec<_>>())?;
-        let Some(row) = self.unless_held_up(|| statement(self.worker, &outcomes, wait)).await? else {
-            return Ok(false);
-        };
-        self.effects.merge(row.effects()?);
-        for (index, receipt) in rest.iter().zip(receipts(&row)?) {
-            let receipt = match receipt {
-                Some(receipt) => receipt,
-                None => self.cancel(&commits[*index]).await?,
+        let mut left = rest.to_vec();
+        for _ in 0..DECIDED_MAX {
+            let decided = self.decided(commits, &left)?;
+            let Some(row) = self.unless_held_up(|| statement(self.worker, &decided, wait)).await? else {
+                // What was committed before is; of the others nothing has happened.
+                let is_first = left.len() == rest.len();
+                left.into_iter()
+                    .filter(|_| !is_first)
+                    .for_each(|index| self.receipts[index] = Some(Receipt::Busy));
+                return Ok(!is_first);
             };
-            self.receipts[*index] = Some(receipt);
+            self.effects.merge(row.effects()?);
+            let mut moved = Vec::new();
+            for (index, answer) in left.iter().zip(answers(&row)?) {
+                self.receipts[*index] = Some(match answer {
+                    Answer::Receipt(receipt) => receipt,
+                    Answer::Cancel => self.cancel(&commits[*index]).await?,
+                    Answer::Moved(fresh) => {
+                        self.moved
+                            .entry(*index)
+                            .or_insert_with(|| Moved::of(&commits[*index]))
+                            .meets(&commits[*index], fresh);
+                        moved.push(*index);
+                        Receipt::Busy
+                    }
+                });
+            }
+            if moved.is_empty() {
+                return Ok(true);
+            }
+            left = moved;
         }
         Ok(true)
     }
@@ -248,7 +341,7 @@ pub(super) async fn cancel(db: &Db, worker: WorkerId, commit: &Commit) -> Result
 }
 
 fn cancelling(worker: WorkerId, commit: &Commit) -> Statement<'_> {
-    sqlx::query(CANCEL).bind(worker.0).bind(commit.id.0).bind(commit.seq as i64)
+    sqlx::query(CANCEL).bind(worker.0).bind(commit.head.id.0).bind(commit.head.seq as i64)
 }
 
 fn cancelled(row: &PgRow) -> Result<Written<Receipt>> {
@@ -258,9 +351,12 @@ fn cancelled(row: &PgRow) -> Result<Written<Receipt>> {
 
 /// What became of a commit whose answer was lost; `None` if it did not happen.
 pub(super) async fn ask(db: &Db, worker: WorkerId, commit: &Commit) -> Result<Option<Receipt>> {
-    let outcomes = batch(&[Outcome::new(1, commit, true)])?;
-    let row = db.one(|| sqlx::query(ASK).bind(worker.0).bind(&outcomes)).await?;
-    Ok(receipts(&row)?.pop().flatten())
+    let decided = decided_alone(commit, None, true)?;
+    let row = db.one(|| sqlx::query(ASK).bind(worker.0).bind(&decided)).await?;
+    match answers(&row)?.pop() {
+        Some(Answer::Receipt(receipt)) => Ok(Some(receipt)),
+        _ => Ok(None),
+    }
 }
 
 fn next<'q>(worker: WorkerId, commits: &'q [Commit], ahead: &[usize]) -> Statement<'q> {
@@ -271,8 +367,8 @@ fn next<'q>(worker: WorkerId, commits: &'q [Commit], ahead: &[usize]) -> Stateme
     let columns = |read: fn(&Commit) -> i64| ahead.iter().map(|i| read(of(i).0)).collect::<Vec<_>>();
     sqlx::query(NEXT)
         .bind(worker.0)
-        .bind(columns(|commit| commit.id.0))
-        .bind(columns(|commit| commit.seq as i64))
+        .bind(columns(|commit| commit.head.id.0))
+        .bind(columns(|commit| commit.head.seq as i64))
         .bind(ahead.iter().map(|i| of(i).0.version as i32).collect::<Vec<_>>())
         .bind(ahead.iter().map(|i| &*of(i).1.step).collect::<Vec<&str>>())
         .bind(ahead.iter().map(|i| of(i).1.state.as_str()).collect::<Vec<&str>>())
@@ -297,8 +393,8 @@ fn done<'q>(worker: WorkerId, commits: &'q [Commit], ends: &[usize]) -> Statemen
     };
     sqlx::query(DONE)
         .bind(worker.0)
-        .bind(ends.iter().map(|i| commits[*i].id.0).collect::<Vec<_>>())
-        .bind(ends.iter().map(|i| commits[*i].seq as i64).collect::<Vec<_>>())
+        .bind(ends.iter().map(|i| commits[*i].head.id.0).collect::<Vec<_>>())
+        .bind(ends.iter().map(|i| commits[*i].head.seq as i64).collect::<Vec<_>>())
         .bind(ends.iter().map(of).collect::<Vec<&str>>())
         .bind(runs(commits, ends, |run| Some(run.started_at.as_microsecond())))
         .bind(runs(commits, ends, |run| Some(run.took_us as i64)))
@@ -329,123 +425,4 @@ fn statement(worker: WorkerId, outcomes: &str, wait: bool) -> Statement<'_> {
 /// The statement that commits one outcome in its step's own transaction.
 pub(super) fn own(worker: WorkerId, outcome: &str) -> Statement<'_> {
     sqlx::query(OWN).bind(worker.0).bind(outcome)
-}
-
-/// The receipts in an answer; `None` for what is to be cancelled first.
-pub(super) fn receipts(row: &PgRow) -> Result<Vec<Option<Receipt>>> {
-    let words: Vec<String> = row.value("receipts")?;
-    let seqs: Vec<Option<i64>> = row.value("seqs")?;
-    let inboxes: Vec<Option<String>> = row.value("inboxes")?;
-    let now = row.moment("at")?;
-    let receipt = |((word, seq), inbox): ((String, Option<i64>), Option<String>)| {
-        Ok(Some(match word.as_str() {
-            "held" => Receipt::Held {
-                seq: seq.expect("a held row is there") as u64,
-                inbox: inbox.as_deref().map(signals).transpose()?.unwrap_or_default(),
-                now,
-            },
-            "released" => Receipt::Released,
-            "cancelled" => Receipt::Cancelled,
-            "stale" => Receipt::Stale,
-            "busy" => Receipt::Busy,
-            "cancel" => return Ok(None),
-            other => panic!("{other:?} is no receipt"),
-        }))
-    };
-    words.into_iter().zip(seqs).zip(inboxes).map(receipt).collect()
-}
-
-/// An outcome as the database takes it: the type `dormouse.outcome`.
-#[derive(Default, Serialize)]
-pub(super) struct Outcome<'a> {
-    ord: usize,
-    id: i64,
-    seq: u64,
-    version: u32,
-    kind: &'static str,
-    step: Option<&'a str>,
-    state: Option<&'a str>,
-    hold: bool,
-    received: Option<Vec<i64>>,
-    at_us: Option<i64>,
-    in_us: Option<i64>,
-    error: Option<Cow<'a, str>>,
-    names: Option<Vec<&'a str>>,
-    output: Option<&'a str>,
-    children: Option<Vec<Arrival<'a>>>,
-    quorum: Option<u32>,
-    counts_done: bool,
-    fail_fast: bool,
-    cancels_rest: bool,
-    cascade: Option<bool>,
-    again: bool,
-    unit: Option<Unit<'a>>,
-    started_us: Option<i64>,
-    took_us: Option<u64>,
-    progress: Option<&'a str>,
-}
-
-impl<'a> Outcome<'a> {
-    pub(super) fn new(ord: usize, commit: &'a Commit, again: bool) -> Self {
-        let received: Vec<i64> = commit.received.iter().map(|id| id.0).collect();
-        let at = commit.transition.at();
-        let mut outcome = Self {
-            ord,
-            id: commit.id.0,
-            seq: commit.seq,
-            version: commit.version,
-            step: at.map(|at| &*at.step),
-            state: at.map(|at| at.state.as_str()),
-            hold: commit.hold == Hold::Keep,
-            received: if received.is_empty() { None } else { Some(received) },
-            again,
-            started_us: commit.run.as_ref().map(|run| run.started_at.as_microsecond()),
-            took_us: commit.run.as_ref().map(|run| run.took_us),
-            progress: commit.run.as_ref().and_then(progress),
-            ..Self::default()
-        };
-        let mut moment = |given| (outcome.at_us, outcome.in_us) = when(given);
-        outcome.kind = match &commit.transition {
-            Transition::Next { .. } => "next",
-            Transition::Replay { delay, error, .. } => {
-                outcome.in_us = Some(micros(*delay));
-                outcome.error = error.as_deref().map(storable);
-                "replay"
-            }
-            Transition::Sleep { until, .. } => {
-                moment(Some(*until));
-                "sleep"
-            }
-            Transition::Await { names, timeout, .. } => {
-                moment(*timeout);
-                outcome.names = Some(sorted(names));
-                "await"
-            }
-            Transition::Spawn(spawn) => {
-                moment(spawn.timeout);
-                let children: Vec<_> = spawn.children.iter().enumerate().map(Arrival::new).collect();
-                outcome.children = if children.is_empty() { None } else { Some(children) };
-                outcome.quorum = spawn.quorum.map(|quorum| quorum.count().min(spawn.children.len() as u32));
-                outcome.counts_done = matches!(spawn.quorum, Some(Quorum::Done(_)));
-                outcome.fail_fast = spawn.fail_fast;
-                outcome.cancels_rest = spawn.on_release == Children::Cancel;
-                outcome.cascade = Some(spawn.on_cancel == Children::Cancel);
-                "spawn"
-            }
-            Transition::Dispatch(dispatch) => {
-                moment(dispatch.timeout);
-                outcome.unit = Some(Unit::new(dispatch));
-                "dispatch"
-            }
-            Transition::Done { output } => {
-                outcome.output = Some(output.as_str());
-                "done"
-            }
-            Transition::Fail { error } => {
-                outcome.error = Some(storable(error));
-                "fail"
-            }
-        };
-        outcome
-    }
 }

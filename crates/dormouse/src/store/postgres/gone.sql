@@ -7,3 +7,6 @@ drop function if exists dormouse.complete(json);
 drop function if exists dormouse.sent(json);
 drop function if exists dormouse.commit_done(bigint, bigint[], bigint[], text[], bigint[], bigint[], text[]);
 drop function if exists dormouse.claim(bigint, text, text[], text[], integer[], integer);
+drop function if exists dormouse.sleep_data(timestamptz, json);
+drop function if exists dormouse.opened_data(bigint, json, integer, timestamptz, json);
+drop function if exists dormouse.unread(bigint, bigint[]);

@@ -12,7 +12,7 @@ use super::gather::Write;
 use super::types::{Columns, batch, parse, when};
 use crate::limits::sorted;
 use crate::store::Written;
-use crate::{Delivered, History, Inserted, InstanceId, KeyScope, NewInstance, NewSignal, Result, SignalId};
+use crate::{Delivered, History, Inserted, InstanceId, NewInstance, NewSignal, Result, SignalId};
 
 const SQL: &str =
     "select v.ids, v.holders, v.signals::text, (v.effects).* from dormouse.insert($1::json, $2) v";
@@ -128,7 +128,7 @@ impl<'a> Arrival<'a> {
             in_us,
             lane: new.lane.as_deref(),
             key: new.key.as_deref(),
-            key_scope: scope_text(&new.key_scope),
+            key_scope: new.key_scope.to_text(),
             keeps: new.history.unwrap_or_default() == History::On,
             forked: new.forked_from.map(|(forked_from, seq)| Forked { forked_from, seq }),
             awaits: names,
@@ -138,16 +138,6 @@ impl<'a> Arrival<'a> {
             tags: if new.tags.is_empty() { None } else { Some(sorted(&new.tags)) },
             inbox_max,
             inbox_bytes_max,
-        }
-    }
-}
-
-fn scope_text(scope: &KeyScope) -> Option<String> {
-    match scope {
-        KeyScope::Live => None,
-        KeyScope::Always => Some("always".to_owned()),
-        KeyScope::In(statuses) => {
-            Some(statuses.iter().map(|status| status.as_str()).collect::<Vec<_>>().join(","))
         }
     }
 }

@@ -21,21 +21,21 @@ impl Marks {
         if marked.len() > MARKED_MAX {
             marked.clear();
         }
-        marked.extend(commits.into_iter().map(|commit| (commit.id, commit.seq)));
+        marked.extend(commits.into_iter().map(|commit| (commit.head.id, commit.head.seq)));
     }
 
     pub(super) fn remove<'a>(&self, commits: impl IntoIterator<Item = &'a Commit>) {
         let mut marked = self.lock();
         if !marked.is_empty() {
             commits.into_iter().for_each(|commit| {
-                marked.remove(&(commit.id, commit.seq));
+                marked.remove(&(commit.head.id, commit.head.seq));
             });
         }
     }
 
     pub(super) fn contains(&self, commit: &Commit) -> bool {
         let marked = self.lock();
-        !marked.is_empty() && marked.contains(&(commit.id, commit.seq))
+        !marked.is_empty() && marked.contains(&(commit.head.id, commit.head.seq))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<(InstanceId, u64)>> {

@@ -13,7 +13,7 @@ begin
     for verb in
         select oid from pg_proc
         where pronamespace = 'dormouse'::regnamespace and proname in (
-            'insert', 'deliver', 'deliver_what_can_be', 'claim', 'commit_next', 'commit_done', 'commit', 'commit_own', 'due',
+            'insert', 'deliver', 'deliver_what_can_be', 'claim', 'commit_next', 'commit_done', 'commit_plain', 'commit', 'commit_own', 'due',
             'reap', 'take_back', 'release', 'cancel_one',
             'cancel_held', 'fail_rival', 'set_aside', 'reading', 'is_large_round', 'refuse_overfull', 'retry', 'pause', 'tag', 'collect_ended', 'collect_events', 'admit', 'tidy',
             'complete', 'outbox', 'sent', 'assign', 'report'

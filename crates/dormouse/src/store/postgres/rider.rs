@@ -7,11 +7,12 @@ use sqlx::Connection;
 use sqlx::postgres::PgConnection;
 use tokio::sync::{MappedMutexGuard, MutexGuard};
 
-use super::commit::{self, Outcome};
+use super::commit;
 use super::db::Db;
+use super::decided::{Answer, Moved, answers, decided_alone};
 use super::fault::{certainly_undone, sqlstate};
 use super::pool::Lent;
-use super::types::{Columns, batch};
+use super::types::Columns;
 use crate::store::{Commit, Effects, Receipt, Rider, Written};
 use crate::{Error, Result, WorkerId};
 
@@ -88,15 +89,17 @@ async fn join(
     worker: WorkerId,
     outcome: &Commit,
 ) -> Result<(Option<Receipt>, Effects)> {
-    let outcomes = batch(&[Outcome::new(1, outcome, false)])?;
+    let mut moved = None;
     for _ in 0..BUSY_TRIES_MAX {
-        let statement = commit::own(worker, &outcomes).persistent(false);
+        let decided = decided_alone(outcome, moved.as_ref(), false)?;
+        let statement = commit::own(worker, &decided).persistent(false);
         let row = db.patiently(statement.fetch_one(&mut **own)).await.map_err(refused)?;
-        let receipt = commit::receipts(&row)?.pop().expect("one outcome, one receipt");
-        if !matches!(receipt, Some(Receipt::Busy)) {
-            return Ok((receipt, row.effects()?));
+        match answers(&row)?.pop().expect("one outcome, one answer") {
+            Answer::Receipt(Receipt::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
+            Answer::Receipt(receipt) => return Ok((Some(receipt), row.effects()?)),
+            Answer::Cancel => return Ok((None, row.effects()?)),
+            Answer::Moved(fresh) => moved.get_or_insert_with(|| Moved::of(outcome)).meets(outcome, fresh),
         }
-        tokio::time::sleep(BUSY_PAUSE).await;
     }
     Err(Error::Busy("another transaction kept the instance locked".to_owned()))
 }
@@ -116,7 +119,7 @@ async fn commit_it(
         }
         Err(error) if certainly_undone(&error) => Err(refused(error)),
         Err(error) => {
-            tracing::info!(%error, id = %outcome.id, "the answer to a commit was lost, asking what happened");
+            tracing::info!(%error, id = %outcome.head.id, "the answer to a commit was lost, asking what happened");
             Ok(commit::ask(db, worker, outcome).await?.ok_or(error)?)
         }
     }

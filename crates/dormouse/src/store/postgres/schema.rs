@@ -25,6 +25,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0016_signs.sql"),
     include_str!("migrations/0017_counts_by_namespace.sql"),
     include_str!("migrations/0018_inboxes.sql"),
+    include_str!("migrations/0019_decided.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
 const FUNCTIONS: &[&str] = &[
@@ -44,6 +45,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("claim.sql"),
     include_str!("commit_next.sql"),
     include_str!("commit_done.sql"),
+    include_str!("commit_plain.sql"),
     include_str!("commit.sql"),
     include_str!("operate.sql"),
     include_str!("amend.sql"),

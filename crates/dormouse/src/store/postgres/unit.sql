@@ -2,16 +2,16 @@
 -- on its round, and every caller here holds that instance's lock: so what is read of a unit is final.
 
 -- Opens the units of a batch of outcomes, with their interactions. The answers are by the outcome's place in the batch:
--- the unit, how many it asks, how many answers close it, and when the first of them is late.
+-- the unit, and when the first of its requests is late.
 create or replace function dormouse.open_units(
-    p_batch dormouse.outcome[], p_owned boolean[], p_now timestamptz,
-    out ids bigint[], out counts integer[], out to_come integer[], out first_late timestamptz[],
-    out effects dormouse.effects
+    p_batch dormouse.decided[], p_owned boolean[], p_now timestamptz,
+    out ids bigint[], out first_late timestamptz[], out effects dormouse.effects
 ) language plpgsql as $$
 declare
-    o dormouse.outcome;
+    o dormouse.decided;
     d dormouse.dispatch;
     i dormouse.instances;
+    v_asked integer;
     v_in_flight integer;
     v_sends boolean;
     v_deadline timestamptz;
@@ -21,19 +21,18 @@ begin
         d := json_populate_record(null::dormouse.dispatch, o.unit);
         select * into i from dormouse.instances where id = o.id;
         ids[o.ord] := nextval('dormouse.unit_ids');
-        counts[o.ord] := json_array_length(d.asks);
-        d.quorum := case when d.quorum is not null then least(d.quorum, counts[o.ord]) end;
-        to_come[o.ord] := coalesce(d.quorum, counts[o.ord]);
+        v_asked := json_array_length(d.asks);
+        d.quorum := case when d.quorum is not null then least(d.quorum, v_asked) end;
         first_late[o.ord] := dormouse.moment(null, d.item_timeout_us, p_now);
         v_deadline := dormouse.moment(o.at_us, o.in_us, p_now);
-        v_in_flight := least(coalesce(d.in_flight, counts[o.ord]), counts[o.ord]);
+        v_in_flight := least(coalesce(d.in_flight, v_asked), v_asked);
         v_sends := d.transport <> 'api';
         insert into dormouse.units (id, instance, round, shape, status, transport, on_failure, interactions, quorum,
             in_flight, next_item, item_timeout_us, outputs_max, opened_at, deadline, closed_at)
-        values (ids[o.ord], o.id, i.round + 1, d.shape, case when counts[o.ord] = 0 then 'completed' else 'open' end,
-            d.transport, d.on_failure, counts[o.ord], d.quorum, d.in_flight, v_in_flight, d.item_timeout_us,
+        values (ids[o.ord], o.id, i.round + 1, d.shape, case when v_asked = 0 then 'completed' else 'open' end,
+            d.transport, d.on_failure, v_asked, d.quorum, d.in_flight, v_in_flight, d.item_timeout_us,
             d.outputs_max, p_now, v_deadline,
-            case when counts[o.ord] = 0 then p_now end);
+            case when v_asked = 0 then p_now end);
         insert into dormouse.interactions (id, unit, item, instance, namespace, machine, version, step, transport,
             status, idempotency_key, correlation_id, opened_at, deadline, send_at, request, for_assignee, for_group)
         select nextval('dormouse.interaction_ids'), ids[o.ord], a.item, o.id, i.namespace, i.machine, o.version,
@@ -46,7 +45,7 @@ begin
             from rows from (json_populate_recordset(null::dormouse.ask, d.asks)) with ordinality ask
             order by ask.ordinality
         ) a;
-        if v_sends and counts[o.ord] > 0 then
+        if v_sends and v_asked > 0 then
             effects.queues := effects.queues || dormouse.outbox_queue(d.transport);
         end if;
     end loop;
@@ -56,17 +55,6 @@ $$;
 -- The name by which a transport's outbox is poked: one that no queue can have.
 create or replace function dormouse.outbox_queue(p_transport text) returns text
 language sql immutable parallel safe as $$ select e'outbox\t' || p_transport $$;
-
-create or replace function dormouse.opened_data(
-    p_id bigint, p_unit json, p_interactions integer, p_until timestamptz, p_consumed json
-) returns json language sql stable as $$
-    select case
-        when p_consumed is null then json_build_object('unit', p_id, 'shape', p_unit -> 'shape',
-            'transport', p_unit -> 'transport', 'interactions', p_interactions, 'until', dormouse.told(p_until))
-        else json_build_object('unit', p_id, 'shape', p_unit -> 'shape', 'transport', p_unit -> 'transport',
-            'interactions', p_interactions, 'until', dormouse.told(p_until), 'consumed', p_consumed)
-    end
-$$;
 
 create or replace function dormouse.closing_data(p_instance bigint, p_round integer) returns json
 language sql stable as $$

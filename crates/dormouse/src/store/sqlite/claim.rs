@@ -8,7 +8,7 @@ use super::counts::Place;
 use super::fault::is_strange;
 use super::lease::holds_lease;
 use super::query;
-use super::row::{names, place, status, wake};
+use super::row::{key_scope, names, place, status, wake};
 use super::tx::Tx;
 use crate::store::{Claim, Claimed, Namespaces, READ_WITH_CLAIM_MAX, Reading};
 use crate::{At, ChildView, Error, InstanceId, Json, ParentRef, Result, Status};
@@ -252,7 +252,11 @@ fn read(tx: &Tx<'_>, id: InstanceId, row: &SqlRow<'_>) -> rusqlite::Result<Taken
         children: Vec::new(),
         is_apart: false,
         keeps_history: row.get(11)?,
+        lane: row.get(18)?,
+        barrier,
+        round,
         key: row.get(12)?,
+        key_scope: key_scope(row.get_ref(19)?.as_str_or_null()?)?,
         parent: parent(row)?,
         now: tx.now(),
     };

@@ -21,7 +21,9 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
     if let Some(receipt) = run_ahead(tx, worker, commit)? {
         return Ok(receipt);
     }
-    let Some(mut row) = tx.load(commit.id)?.filter(|row| rules::owns(row.head(), worker, commit.seq)) else {
+    let Some(mut row) =
+        tx.load(commit.head.id)?.filter(|row| rules::owns(row.head(), worker, commit.head.seq))
+    else {
         return Ok(Receipt::Stale);
     };
     if row.head().cancel_requested {
@@ -39,7 +41,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
         Transition::Spawn(spawn) => facts.inserted = insert_children(tx, &mut row, spawn)?,
         Transition::Dispatch(dispatch) => facts.unit = Some(units::open(tx, row.head(), commit, dispatch)?),
         Transition::Done { .. } if row.head().inbox as usize > received.len() => {
-            facts.unread = unread(tx, commit.id, received)?;
+            facts.unread = unread(tx, commit.head.id, received)?;
         }
         _ => {}
     }
@@ -49,7 +51,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
     if row.change.drops_inbox {
         // Nothing will ever read these: a `done` instance cannot be retried. The inbox of one that failed or was
         // cancelled is only out of sight, so that a retry finds its inputs again.
-        tx.sql("delete from signals where instance = ?1")?.execute([commit.id.0])?;
+        tx.sql("delete from signals where instance = ?1")?.execute([commit.head.id.0])?;
     }
     if let Transition::Spawn(spawn) = transition {
         barrier::raise(tx, row.head(), spawn.barrier(returned.facts.inserted).spare, spawn.on_release)?;
@@ -71,15 +73,24 @@ fn run_ahead(tx: &Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Option<Re
     }
     let (version, step, state) = (commit.version, &*at.step, at.state.as_str());
     let mut update = tx.sql(include_str!("commit_next.sql"))?;
-    if update.execute(params![commit.id.0, commit.seq, worker.0, step, state, tx.now_us(), version])? == 0 {
+    if update.execute(params![
+        commit.head.id.0,
+        commit.head.seq,
+        worker.0,
+        step,
+        state,
+        tx.now_us(),
+        version
+    ])? == 0
+    {
         return Ok(None);
     }
-    let seq = commit.seq + 1;
-    if commit.keeps_history {
+    let seq = commit.head.seq + 1;
+    if commit.head.keeps_history {
         let kind = EventKind::StepCompleted.as_str();
         let mut record = tx.sql(include_str!("record.sql"))?;
         let (started_at, took, progress) = run_columns(commit.run.as_ref());
-        let (id, now, data) = (commit.id.0, tx.now_us(), None::<&str>);
+        let (id, now, data) = (commit.head.id.0, tx.now_us(), None::<&str>);
         record
             .execute(params![id, seq, kind, version, step, now, data, state, started_at, took, progress])?;
     }
@@ -135,7 +146,7 @@ fn consume(tx: &Tx<'_>, commit: &Commit) -> Result<Option<Consumed>> {
         let mut signal = None;
         for sql in [include_str!("consume.sql"), include_str!("consume_keep.sql")] {
             let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, Box<str>>(1)?));
-            signal = tx.sql(sql)?.query_row((id.0, commit.id.0), read).optional()?;
+            signal = tx.sql(sql)?.query_row((id.0, commit.head.id.0), read).optional()?;
             if signal.is_some() {
                 break;
             }

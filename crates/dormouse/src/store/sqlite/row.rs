@@ -271,14 +271,7 @@ pub(super) fn wake(word: Option<&str>) -> rusqlite::Result<Option<Wake>> {
     word.map(|word| Wake::parse(word).ok_or_else(|| strange("wake reason", word))).transpose()
 }
 
-/// The scope of a stored text: see [`KeyScope::to_text`].
-fn key_scope(text: Option<&str>) -> rusqlite::Result<KeyScope> {
-    match text {
-        None => Ok(KeyScope::Live),
-        Some("always") => Ok(KeyScope::Always),
-        Some(statuses) => {
-            let words = statuses.split(',').filter(|word| !word.is_empty());
-            Ok(KeyScope::In(words.map(status).collect::<rusqlite::Result<_>>()?))
-        }
-    }
+/// The scope of a stored text.
+pub(super) fn key_scope(text: Option<&str>) -> rusqlite::Result<KeyScope> {
+    KeyScope::from_text(text).ok_or_else(|| strange("key scope", text.unwrap_or_default()))
 }

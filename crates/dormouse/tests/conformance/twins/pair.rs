@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use dormouse::rules::{Handed, Head};
 use dormouse::store::{
     self, Brake, Claimed, Collect, Commit, Completion, Delivery, Namespaces, NewWorker, Receipt, SendOutcome,
     SendReport, Store, Which, Written,
@@ -63,7 +64,9 @@ struct Step {
     seq: u64,
     version: u32,
     received: Vec<SignalId>,
-    keeps_history: bool,
+    /// As it was handed out on the left.
+    head: Head,
+    inbox: Vec<InboxSignal>,
 }
 
 impl Pair {
@@ -448,14 +451,19 @@ impl Pair {
         let receipts = self
             .both(|store, side| store.commit(*side.of(&by, &by_there), side.of(&left, &right).clone()))
             .await?;
-        for ((step, _), receipt) in group.iter().zip(receipts.into_iter().flat_map(|receipts| receipts.value))
+        for ((step, outcome), receipt) in
+            group.iter().zip(receipts.into_iter().flat_map(|receipts| receipts.value))
         {
             let is_it =
                 |other: &Step| (other.worker, other.id, other.seq) == (step.worker, step.id, step.seq);
             match receipt {
-                Receipt::Held { seq, .. } => {
-                    let held = self.steps.iter_mut().filter(|other| is_it(other));
-                    held.for_each(|held| (held.seq, held.received) = (seq, Vec::new()));
+                Receipt::Held { seq, inbox, .. } => {
+                    let at = outcome.transition.at().expect("only a `next` keeps its claim");
+                    for held in self.steps.iter_mut().filter(|other| is_it(other)) {
+                        let version = held.version + u32::from(outcome.lifts);
+                        held.head.go_on(&at.step, version, seq, inbox.len());
+                        (held.seq, held.received, held.inbox) = (seq, Vec::new(), inbox.clone());
+                    }
                 }
                 _ => {
                     self.steps.retain(|other| !is_it(other));
@@ -475,14 +483,19 @@ impl Pair {
             Side::Left => *id,
             Side::Right => SignalId(self.names.signals.right(id.0)),
         };
+        let received: Vec<SignalId> = step.received.iter().map(signal).collect();
+        let handed = step.inbox.iter().map(|one| InboxSignal { id: signal(&one.id), ..one.clone() });
+        let handed = Handed::of(&handed.collect::<Vec<_>>(), &transition, &received);
+        let mut head = step.head.clone();
+        head.id = self.id(step.id, side);
+        head.seq = step.seq + u64::from(outcome.proof == Proof::WrongSeq);
         Commit {
-            id: self.id(step.id, side),
-            seq: step.seq + u64::from(outcome.proof == Proof::WrongSeq),
+            head,
+            handed,
             version: step.version + u32::from(outcome.lifts),
-            received: step.received.iter().map(signal).collect(),
+            received,
             transition,
             hold: outcome.hold,
-            keeps_history: step.keeps_history,
             run: (!step.seq.is_multiple_of(3)).then(|| Run {
                 started_at: self.left.now(),
                 took_us: step.seq * 1_000,
@@ -656,7 +669,8 @@ impl Step {
             seq: claimed.seq,
             version: claimed.version,
             received: crate::kit::received(claimed),
-            keeps_history: claimed.keeps_history,
+            head: claimed.head(),
+            inbox: claimed.inbox.clone(),
         }
     }
 }
