@@ -13,6 +13,7 @@ declare
     v_data json;
     v_wakes boolean;
     v_waits boolean;
+    v_change dormouse.change;
 begin
     id := dormouse.find(p_namespace, p_id, p_key);
     perform dormouse.lock(array[id], '{}', true);
@@ -65,20 +66,22 @@ begin
         where i.keeps_history;
         return;
     end if;
-    effects := dormouse.apply(array[row(
-        i.id, case when v_wakes then 'runnable' when v_waits then 'awaiting_signal' else i.status end,
-        i.version, i.step, null, i.attempt, case when v_wakes then v_now else i.runnable_at end, null,
-        case
-            when v_waits then (
-                select (h.data ->> 'until')::timestamptz from dormouse.history h
-                where h.instance = i.id and h.kind = 'signal.waiting' order by h.seq desc limit 1
-            )
-            when not coalesce(v_wakes, false) then i.wake_at
-        end,
-        case when v_wakes then 'signal' when not coalesce(v_waits, false) then i.wake end,
-        i.awaits, i.inbox, i.barrier, i.round, i.paused, i.last_error, null, v_kind, v_data,
-        case when v_wakes then 'signal.received' end,
-        case when v_wakes then dormouse.signal_data(s.id, s.name, p_payload::json, s.dedup_key) end, null
-    )::dormouse.change], v_now);
+    v_change := dormouse.changed(i, i.status, p_wake_at => i.wake_at, p_kind => v_kind, p_data => v_data);
+    if v_wakes then
+        v_change.status := 'runnable';
+        v_change.runnable_at := v_now;
+        v_change.wake_at := null;
+        v_change.wake := 'signal';
+        v_change.then_kind := 'signal.received';
+        v_change.then_data := dormouse.signal_data(s.id, s.name, p_payload::json, s.dedup_key);
+    elsif v_waits then
+        v_change.status := 'awaiting_signal';
+        v_change.wake := null;
+        v_change.wake_at := (
+            select (h.data ->> 'until')::timestamptz from dormouse.history h
+            where h.instance = i.id and h.kind = 'signal.waiting' order by h.seq desc limit 1
+        );
+    end if;
+    effects := dormouse.apply(array[v_change], v_now);
 end
 $$;

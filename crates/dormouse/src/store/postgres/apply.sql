@@ -193,7 +193,7 @@ begin
         select parent, round, count(*)::integer as ended, count(*) filter (where not done)::integer as undone
         from unnest(p_parents, p_rounds, p_done) child (parent, round, done) group by parent, round
     ), parents as materialized (
-        select i.*, b.spare, coalesce(b.cancels_rest, false) as cancels_rest, ends.undone,
+        select i as head, i.*, b.spare, coalesce(b.cancels_rest, false) as cancels_rest, ends.undone,
             i.barrier - case when b.spare is null then ends.ended else ends.ended - ends.undone end as to_come
         from ends join dormouse.instances i on i.id = any (array[ends.parent])
         left join dormouse.barriers b on b.instance = any (array[i.id]) and b.round = any (array[i.round])
@@ -206,15 +206,11 @@ begin
         from parents p where b.instance = any (array[p.id]) and b.round = any (array[p.round]) and p.spare >= p.undone and p.undone > 0
     )
     select array_agg(case
-        when p.cancels_rest then row(
-            p.id, p.status, p.version, p.step, null, p.attempt, p.runnable_at, null, p_now, p.wake, p.awaits, p.inbox,
-            0, p.round, p.paused, p.last_error, null, null, null, null, null, null
-        )::dormouse.change
-        else row(
-            p.id, 'runnable', p.version, p.step, null, p.attempt, p_now, null, null, 'children', p.awaits, p.inbox,
-            0, p.round, p.paused, p.last_error, null,
-            'children.joined', json_build_object('round', p.round), null, null, null
-        )::dormouse.change
+        when p.cancels_rest then dormouse.changed(p.head, p.status, p_barrier => 0, p_wake_at => p_now)
+        else dormouse.changed(
+            p.head, 'runnable', p_runnable_at => p_now, p_barrier => 0, p_wake => 'children',
+            p_kind => 'children.joined', p_data => json_build_object('round', p.round)
+        )
     end)
     into v_changes from parents p where p.to_come <= 0 or p.spare < p.undone;
     return v_changes;

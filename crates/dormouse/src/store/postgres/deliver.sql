@@ -158,9 +158,8 @@ begin
     results := dormouse.refuse_overfull(v_batch, v_targets, results);
     ids := array(select nextval('dormouse.signal_ids') from generate_series(1, cardinality(v_batch)));
     with arrived as (
-        select d.ord, ids[d.ord] as signal, octet_length(d.payload) as bytes, d.name, d.payload::json as payload, d.dedup_key, i.id, i.version, i.step,
-            i.attempt, i.awaits, i.inbox, i.barrier, i.round, i.paused, i.last_error,
-            i.status = 'awaiting_signal' and d.name = any (i.awaits) as matches
+        select d.ord, ids[d.ord] as signal, octet_length(d.payload) as bytes, d.name, d.payload::json as payload, d.dedup_key, i.id, i.inbox,
+            i as head, i.status = 'awaiting_signal' and d.name = any (i.awaits) as matches
         from unnest(v_batch) d join dormouse.instances i on i.id = any (array[v_targets[d.ord]])
         where results[d.ord] = 'accepted'
     ), counted as (
@@ -179,11 +178,10 @@ begin
             inbox = case when c.wakes then i.inbox else i.inbox + c.arrivals end
         from counted c where i.id = any (array[c.id]) and c.first = 1
     )
-    select array_agg(row(
-            c.id, 'runnable', c.version, c.step, null, c.attempt, v_now, null, null, 'signal', c.awaits,
-            c.inbox + c.arrivals, c.barrier, c.round, c.paused, c.last_error, null,
-            'signal.received', dormouse.signal_data(c.signal, c.name, c.payload, c.dedup_key), null, null, null
-        )::dormouse.change), array_agg(c.ord)
+    select array_agg(dormouse.changed(
+            c.head, 'runnable', p_runnable_at => v_now, p_wake => 'signal', p_inbox => c.inbox + c.arrivals,
+            p_kind => 'signal.received', p_data => dormouse.signal_data(c.signal, c.name, c.payload, c.dedup_key)
+        )), array_agg(c.ord)
     into v_changes, v_woken
     from counted c where c.matches and c.place = 1;
     -- A claim passes over a row that can run and is locked here: it is told to look again.

@@ -62,25 +62,24 @@ begin
                 v_held := v_held || v_parent.id;
             end if;
         end loop;
-        select array_agg(row(
-                i.id, 'runnable', i.version, i.step, null, i.attempt, due.at, null, null,
+        select array_agg(dormouse.changed(
+                i, 'runnable', p_runnable_at => due.at,
                 -- A backoff's end is no news: the retried step sees why it woke in the first place.
-                case
+                p_wake => case
                     when i.status = 'scheduled' then coalesce(i.wake, 'clock')
                     when i.status = 'awaiting_children' and i.barrier = 0 then 'children'
                     else 'timeout'
                 end,
-                i.awaits, i.inbox, i.barrier, i.round, i.paused, i.last_error, null,
-                case i.status
+                p_kind => case i.status
                     when 'awaiting_signal' then 'signal.timeout'
                     when 'awaiting_children' then
                         case when i.barrier = 0 then 'children.joined' else 'children.timeout' end
                     else 'timer.fired'
                 end,
-                case when i.status = 'awaiting_children' and i.barrier = 0 then
+                p_data => case when i.status = 'awaiting_children' and i.barrier = 0 then
                     json_build_object('round', i.round)
-                end, null, null, null
-            )::dormouse.change) filter (where i.status <> 'awaiting_completion'), count(*),
+                end
+            )) filter (where i.status <> 'awaiting_completion'), count(*),
             array_agg(i.id order by i.id) filter (where i.status = 'awaiting_completion'),
             array_agg(i.id) filter (where i.status = 'scheduled' and i.crashes_seq = i.seq and i.crashes > 0)
         into v_changes, woken, v_units, v_crashed

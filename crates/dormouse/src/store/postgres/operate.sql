@@ -27,16 +27,15 @@ begin
             cancelled_with = coalesce(cancelled_with, v_root.cancelled_with, p_id)
         where id = any (v_found) and id <> p_id;
     end if;
-    select array_agg(row(
-            i.id, 'cancelled', i.version, i.step, null, i.attempt, i.runnable_at, null, null, i.wake, i.awaits,
-            i.inbox, i.barrier, i.round, i.paused, i.last_error, null,
-            case when i.status = 'awaiting_completion' then 'unit.cancelled' else 'cancelled' end,
-            case when i.status = 'awaiting_completion' then dormouse.closing_data(i.id, i.round)
+    select array_agg(dormouse.changed(
+            i, 'cancelled',
+            p_kind => case when i.status = 'awaiting_completion' then 'unit.cancelled' else 'cancelled' end,
+            p_data => case when i.status = 'awaiting_completion' then dormouse.closing_data(i.id, i.round)
                 else dormouse.cancelled_data(i.cancel_reason, i.cancelled_with) end,
-            case when i.status = 'awaiting_completion' then 'cancelled' end,
-            case when i.status = 'awaiting_completion'
-                then dormouse.cancelled_data(i.cancel_reason, i.cancelled_with) end, null
-        )::dormouse.change) filter (where (i.id = p_id or i.status <> 'executing') and i.id <> all (v_undoing)),
+            p_then_kind => case when i.status = 'awaiting_completion' then 'cancelled' end,
+            p_then_data => case when i.status = 'awaiting_completion'
+                then dormouse.cancelled_data(i.cancel_reason, i.cancelled_with) end
+        )) filter (where (i.id = p_id or i.status <> 'executing') and i.id <> all (v_undoing)),
         array_agg(i.id) filter (where i.id <> p_id and i.status = 'executing' and i.id <> all (v_undoing)),
         array_agg(i.id) filter (where i.status = 'awaiting_completion')
     into v_changes, v_asked, v_units
@@ -90,14 +89,13 @@ begin
             inbox_bytes = i.inbox_bytes + octet_length(a.payload::text)
         from asked a where i.id = any (array[a.instance])
     )
-    select array_agg(row(
-            i.id, 'runnable', i.version, i.step, null, i.attempt, p_now, null, null,
-            case when i.status = 'awaiting_completion' then 'unit' else 'signal' end, i.awaits, i.inbox + 1,
-            i.barrier, i.round, i.paused, i.last_error, null,
-            case when i.status = 'awaiting_completion' then 'unit.cancelled' else 'signal.received' end,
-            case when i.status = 'awaiting_completion' then dormouse.closing_data(i.id, i.round)
-                else dormouse.signal_data(a.id, '$cancel', a.payload, '$cancel') end, null, null, null
-        )::dormouse.change) filter (where i.status in ('awaiting_completion', 'awaiting_signal', 'scheduled')
+    select array_agg(dormouse.changed(
+            i, 'runnable', p_runnable_at => p_now, p_inbox => i.inbox + 1,
+            p_wake => case when i.status = 'awaiting_completion' then 'unit' else 'signal' end,
+            p_kind => case when i.status = 'awaiting_completion' then 'unit.cancelled' else 'signal.received' end,
+            p_data => case when i.status = 'awaiting_completion' then dormouse.closing_data(i.id, i.round)
+                else dormouse.signal_data(a.id, '$cancel', a.payload, '$cancel') end
+        )) filter (where i.status in ('awaiting_completion', 'awaiting_signal', 'scheduled')
             or (i.status = 'awaiting_children' and (
                 select true from dormouse.instances c
                 where c.parent = i.id and c.parent is not null and c.cascade and c.ended_at is null limit 1
@@ -188,11 +186,9 @@ declare
     v_changes dormouse.change[];
 begin
     perform dormouse.lock(array[p_id], array[p_id], true);
-    select array_agg(row(
-            i.id, 'failed', i.version, i.step, null, i.attempt, i.runnable_at, null, null, i.wake, i.awaits,
-            i.inbox, i.barrier, i.round, i.paused, v_error, null, 'failed',
-            json_build_object('error', v_error), null, null, null
-        )::dormouse.change)
+    select array_agg(dormouse.changed(
+            i, 'failed', p_error => v_error, p_kind => 'failed', p_data => json_build_object('error', v_error)
+        ))
     into v_changes from dormouse.instances i where i.id = p_id and i.status = 'runnable';
     if v_changes is not null then
         effects := dormouse.apply(v_changes, dormouse.now());
@@ -204,20 +200,19 @@ $$;
 create or replace function dormouse.set_aside(p_worker bigint, p_id bigint, p_error text, out effects dormouse.effects)
 language plpgsql as $$
 declare
-    v_changes dormouse.change[];
+    i dormouse.instances;
+    v_change dormouse.change;
 begin
     perform dormouse.lock(array[p_id], array[p_id], true);
-    select array_agg(row(
-            i.id, 'failed', i.version, i.step, null, i.attempt, i.runnable_at, null, null,
-            -- One that is runnable was woken: what it awaited tells by what.
-            case when i.wake in ('signal', 'timeout', 'children', 'unit', 'clock') then i.wake
-                when i.awaits is not null then 'signal' end, i.awaits,
-            i.inbox, i.barrier, i.round, i.paused, p_error, null, 'failed',
-            json_build_object('error', p_error), null, null, null
-        )::dormouse.change)
-    into v_changes from dormouse.instances i where i.id = p_id and i.worker = p_worker;
-    if v_changes is not null then
-        effects := dormouse.apply(v_changes, dormouse.now());
+    select * into i from dormouse.instances o where o.id = p_id and o.worker = p_worker;
+    if i.id is not null then
+        v_change := dormouse.changed(
+            i, 'failed', p_error => p_error, p_kind => 'failed', p_data => json_build_object('error', p_error)
+        );
+        -- One that is runnable was woken: what it awaited says by what.
+        v_change.wake := case when i.wake in ('signal', 'timeout', 'children', 'unit', 'clock') then i.wake
+            when i.awaits is not null then 'signal' end;
+        effects := dormouse.apply(array[v_change], dormouse.now());
     end if;
 end
 $$;
@@ -260,11 +255,10 @@ begin
             update dormouse.instances o set inbox_bytes = greatest(o.inbox_bytes - v_bytes, 0) where o.id = i.id;
         end if;
         v_was_parked := i.wake is null;
-        v_change := row(
-            i.id, 'runnable', i.version, coalesce(p_step, i.step), p_state::json, 0, v_now, null, null, i.wake,
-            i.awaits, i.inbox, i.barrier, i.round, i.paused, i.last_error, null, 'retried', null, null, null, null
-        )::dormouse.change;
+        v_change := dormouse.changed(i, 'runnable', p_runnable_at => v_now, p_attempt => 0, p_kind => 'retried');
         if p_step is not null then
+            v_change.step := p_step;
+            v_change.state := p_state::json;
             v_change.awaits := case when not v_was_parked then i.awaits end;
             v_change.barrier := case when not v_was_parked then i.barrier end;
         elsif v_was_parked and i.awaits is not null then
@@ -297,6 +291,7 @@ create or replace function dormouse.pause(
 ) language plpgsql as $$
 declare
     i dormouse.instances;
+    v_change dormouse.change;
 begin
     id := dormouse.find(p_namespace, p_id, p_key);
     perform dormouse.lock(array[id], '{}', true);
@@ -311,10 +306,10 @@ begin
         answer := 'wrong_status';
     else
         answer := 'ok';
-        effects := dormouse.apply(array[row(
-            i.id, i.status, i.version, i.step, null, i.attempt, i.runnable_at, i.worker, i.wake_at, i.wake,
-            i.awaits, i.inbox, i.barrier, i.round, p_paused, i.last_error, null, null, null, null, null, null
-        )::dormouse.change], dormouse.now());
+        v_change := dormouse.changed(i, i.status, p_wake_at => i.wake_at);
+        v_change.worker := i.worker;
+        v_change.paused := p_paused;
+        effects := dormouse.apply(array[v_change], dormouse.now());
     end if;
 end
 $$;

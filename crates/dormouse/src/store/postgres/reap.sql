@@ -38,21 +38,19 @@ begin
     v_locked := coalesce(
         dormouse.lock(array(select distinct unnest(p_ids || v_trees)), v_trees || v_ending, false), p_ids
     );
-    select array_agg(row(
-            i.id, case when i.id = any (v_ending) then 'failed' when i.again_at is not null then 'scheduled'
+    select array_agg(dormouse.changed(
+            i.head, case when i.id = any (v_ending) then 'failed' when i.again_at is not null then 'scheduled'
                 else 'runnable' end,
-            i.version, i.step, null, i.attempt + p_tried::integer, i.runnable_at, null,
-            case when i.id <> all (v_ending) then i.again_at end, i.wake, i.awaits,
-            i.inbox, i.barrier, i.round, i.paused,
-            case when i.id = any (v_ending) then i.crash_error else i.last_error end, null,
-            case when p_tried then 'reaped' end, json_build_object('worker', i.worker_name),
-            case when i.id = any (v_ending) then 'failed' end,
-            case when i.id = any (v_ending) then json_build_object('error', i.crash_error) end, null
-        )::dormouse.change) filter (where not i.cancel_requested),
+            p_attempt => i.attempt + p_tried::integer, p_wake_at => case when i.id <> all (v_ending) then i.again_at end,
+            p_error => case when i.id = any (v_ending) then i.crash_error end,
+            p_kind => case when p_tried then 'reaped' end, p_data => json_build_object('worker', i.worker_name),
+            p_then_kind => case when i.id = any (v_ending) then 'failed' end,
+            p_then_data => case when i.id = any (v_ending) then json_build_object('error', i.crash_error) end
+        )) filter (where not i.cancel_requested),
         array_agg(i.id) filter (where i.cancel_requested), count(*)
     into v_changes, v_cancelled, taken
     from (
-        select i.*, w.name as worker_name,
+        select i as head, i.*, w.name as worker_name,
             format('its worker died, or lost its lease, %s times in a row while step %s ran: it is not tried again; '
                 'retry the instance once the cause is mended',
                 case when i.crashes_seq = i.seq then i.crashes else 0 end + 1, to_json(i.step)) as crash_error,

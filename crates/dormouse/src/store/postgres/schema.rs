@@ -37,6 +37,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("key.sql"),
     include_str!("lock.sql"),
     include_str!("lane.sql"),
+    include_str!("change.sql"),
     include_str!("apply.sql"),
     include_str!("unit.sql"),
     include_str!("complete.sql"),

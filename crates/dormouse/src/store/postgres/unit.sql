@@ -135,11 +135,11 @@ returns dormouse.effects language plpgsql as $$
 begin
     perform dormouse.let_go(array[p_unit], p_status, p_now);
     return dormouse.apply(array(
-        select row(
-            i.id, 'runnable', i.version, i.step, null, i.attempt, p_now, null, null,
-            case when p_status = 'timed_out' then 'timeout' else 'unit' end, i.awaits, i.inbox, 0, i.round, i.paused,
-            i.last_error, null, 'unit.' || p_status, dormouse.closing_data(i.id, i.round), null, null, null
-        )::dormouse.change
+        select dormouse.changed(
+            i, 'runnable', p_runnable_at => p_now, p_barrier => 0,
+            p_wake => case when p_status = 'timed_out' then 'timeout' else 'unit' end,
+            p_kind => 'unit.' || p_status, p_data => dormouse.closing_data(i.id, i.round)
+        )
         from dormouse.instances i where i.id = (select u.instance from dormouse.units u where u.id = p_unit)
     ), p_now);
 end
