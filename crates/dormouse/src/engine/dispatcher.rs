@@ -132,6 +132,10 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
                 let reason = format!("its answer is refused: {}: {reason}", refusal.told());
                 again(&named.sending, &interaction, now, reason, None)
             }
+            Err(error) if error.is_of_the_document() => {
+                let reason = format!("its answer is refused: {error}");
+                again(&named.sending, &interaction, now, reason, None)
+            }
             // The store could not be asked what the machine takes: the answer is not at fault, and comes again.
             Err(error) if error.is_transient() => {
                 let reason = format!("its answer could not be checked: {error}");

@@ -141,13 +141,13 @@ impl Nats {
                     batch.push(completion);
                     read.push(message);
                 }
-                Err(refusal) => settle(reception, &message, Err(refusal)).await,
+                Err((refusal, reason)) => refuse(reception, &message, refusal, &reason).await,
             }
         }
         match reception.admit(batch).await {
             Ok(completed) => {
                 for (message, completed) in read.iter().zip(completed) {
-                    settle(reception, message, Ok(completed)).await;
+                    settle(reception, message, completed).await;
                 }
             }
             // One of them can never be taken, such as one that is too large: it is not to keep the others.
@@ -158,7 +158,7 @@ impl Nats {
             }
             Err(error) if error.is_of_the_document() => {
                 for message in &read {
-                    settle(reception, message, Err(Refusal::Malformed)).await;
+                    refuse(reception, message, Refusal::Malformed, &error.to_string()).await;
                 }
             }
             Err(error) => {
@@ -171,24 +171,31 @@ impl Nats {
         }
     }
 
-    /// What a message says, or why it is no answer.
-    fn completion(&self, body: &[u8]) -> Result<Completion, Refusal> {
-        let answer: Answer = serde_json::from_slice(body).map_err(|_| Refusal::Malformed)?;
+    /// What a message says, or why it is not an answer.
+    fn completion(&self, body: &[u8]) -> Result<Completion, (Refusal, String)> {
+        let malformed = |reason: &str| (Refusal::Malformed, reason.to_owned());
+        let unreadable = |error: serde_json::Error| match error.classify() {
+            // What serde says of a type may quote the message.
+            serde_json::error::Category::Data => malformed("the message has a member of the wrong type"),
+            _ => malformed(&format!("the message is not valid JSON: {error}")),
+        };
+        let forged = || (Refusal::Forged, Refusal::Forged.told().to_owned());
+        let answer: Answer = serde_json::from_slice(body).map_err(unreadable)?;
         let result = match (answer.output, answer.error) {
             (Some(output), None) => Ok(output),
             (None, Some(reason)) => Err(reason),
-            _ => return Err(Refusal::Malformed),
+            _ => return Err(malformed("the message has no output and no error, or both")),
         };
         if let Some((tokens, _)) = &self.tokens {
-            let token = answer.resume_token.ok_or(Refusal::Forged)?;
-            let (namespace, id, proof) = tokens.check(&token).map_err(|_| Refusal::Forged)?;
+            let token = answer.resume_token.ok_or_else(forged)?;
+            let (namespace, id, proof) = tokens.check(&token).map_err(|_| forged())?;
             let proof = Some(proof);
             return Ok(Completion { namespace, to: Which::Id(id), result, assignee: None, by: None, proof });
         }
         let to = match (answer.interaction, answer.correlation_id) {
             (Some(id), _) => Which::Id(id),
             (None, Some(id)) => Which::Correlation(id),
-            (None, None) => return Err(Refusal::Malformed),
+            (None, None) => return Err(malformed("the message names no interaction")),
         };
         let namespace = answer.namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
         Ok(Completion { namespace, to, result, assignee: None, by: None, proof: None })
@@ -254,21 +261,25 @@ fn not_stored(error: PublishError) -> Sent {
 }
 
 /// Tells the broker that a message is done with.
-async fn settle(reception: &Reception, message: &Message, completed: Result<Completed, Refusal>) {
-    let refusal = match completed {
-        Ok(Completed::Admitted { .. } | Completed::Repeat(_)) => {
-            return tell(reception, message, AckKind::Ack).await;
-        }
+async fn settle(reception: &Reception, message: &Message, completed: Completed) {
+    match completed {
+        Completed::Admitted { .. } | Completed::Repeat(_) => tell(reception, message, AckKind::Ack).await,
         // The others were taken; this one comes again, by itself or with others.
-        Ok(Completed::Refused(Refusal::Busy)) => {
-            return tell(reception, message, AckKind::Nak(Some(FAULT_PAUSE))).await;
+        Completed::Refused(Refusal::Busy) => {
+            tell(reception, message, AckKind::Nak(Some(FAULT_PAUSE))).await;
         }
-        Ok(Completed::Refused(refusal) | Completed::Unfit { refusal, .. }) | Err(refusal) => refusal,
-    };
-    // The message itself may hold a token, and whatever its sender put in: its place in the stream has to do.
+        Completed::Refused(refusal) | Completed::Unfit { refusal, .. } => {
+            refuse(reception, message, refusal, refusal.told()).await;
+        }
+    }
+}
+
+/// Refuses a message for good. The reason says what is wrong, and does not quote the message: it may hold a token, and
+/// whatever its sender put in. Its place in the stream has to do.
+async fn refuse(reception: &Reception, message: &Message, refusal: Refusal, reason: &str) {
     let place = message.info().map_or(0, |info| info.stream_sequence);
     let transport = reception.transport();
-    tracing::warn!(transport, place, refusal = refusal.as_str(), "an answer is refused: {}", refusal.told());
+    tracing::warn!(transport, place, refusal = refusal.as_str(), "an answer is refused: {reason}");
     tell(reception, message, AckKind::Term).await;
 }
 

@@ -23,8 +23,8 @@ use super::envelope::{self, Envelope};
 use super::{Sent, Transport};
 use crate::{Clock, Error, Interaction, Json, Result, SystemClock, Tokens, When};
 
-/// The largest answer that is read, unless set.
-const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// The largest answer that is read, unless set: the largest document that is stored, and what is around it.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024 + 1024;
 
 /// Posts requests to one address, signed, with what is needed to answer them.
 ///
@@ -91,7 +91,7 @@ impl Webhook {
         Ok(self)
     }
 
-    /// The largest answer that is read (1 MiB unless set); a larger one is as good as none.
+    /// The largest answer that is read (1 MiB and 1 KiB unless set). A larger one only accepts the request.
     #[must_use]
     pub fn answer_bytes_max(mut self, bytes: usize) -> Self {
         self.poster.answer_bytes_max = bytes;
