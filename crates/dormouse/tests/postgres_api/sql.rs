@@ -185,3 +185,36 @@ async fn what_sql_sends_is_checked_by_what_the_machine_declares() {
     assert_eq!(engine.client().wait::<Expense>(InstanceId(id), crate::SOON).await.expect("an output"), 7);
     engine.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sql_refuses_by_the_keywords_of_a_schema_that_it_knows_and_lets_through_the_others() {
+    let world = World::new().await;
+    for (schema, value, fits) in [
+        (r#"{"type":"integer"}"#, "1.0", true),
+        (r#"{"type":"integer"}"#, "1e3", true),
+        (r#"{"type":"integer"}"#, "1.5", false),
+        (r#"{"type":"integer"}"#, r#""1""#, false),
+        (r#"{"type":["string","null"]}"#, "null", true),
+        (r#"{"type":["string","null"]}"#, "1", false),
+        (r#"{"minimum":1}"#, "0", false),
+        (r#"{"minimum":1}"#, r#""no number""#, true),
+        (r#"{"exclusiveMaximum":1}"#, "1", false),
+        (r#"{"exclusiveMaximum":true,"maximum":1}"#, "1", true),
+        (r#"{"minLength":2}"#, r#""é""#, false),
+        (r#"{"maxLength":1}"#, r#""é""#, true),
+        (r#"{"enum":[1,"a"]}"#, "1.0", true),
+        (r#"{"enum":[1,"a"]}"#, r#""b""#, false),
+        (r#"{"const":{"a":1}}"#, r#"{"a":2}"#, false),
+        (r#"{"required":["a"]}"#, r#"{"b":1}"#, false),
+        (r#"{"required":["a"]}"#, "[]", true),
+        (r#"{"properties":{"a":{"items":{"maximum":5}}}}"#, r#"{"a":[1,6]}"#, false),
+        (r#"{"properties":{"a":{"items":{"maximum":5}}}}"#, r#"{"b":6}"#, true),
+        (r##"{"$ref":"#/$defs/a","maximum":5}"##, "6", true),
+        (r#"{"pattern":"^a"}"#, r#""b""#, true),
+        ("true", "1", true),
+    ] {
+        let call = format!("select coalesce(dormouse.schema_misfit('{schema}', '{value}', ''), '')");
+        let told: String = world.one(call.leak()).await;
+        assert_eq!(told.is_empty(), fits, "{schema} and {value}: {told}");
+    }
+}

@@ -118,6 +118,71 @@ begin
 end
 $$;
 
+-- Says why a value does not fit a JSON Schema, and where; null if it fits. It knows the keywords that are most used, and
+-- lets through what others ask for: it refuses only what a whole validator refuses too.
+create or replace function dormouse.schema_misfit(p_schema json, p_value json, p_place text) returns text
+language plpgsql immutable as $$
+declare
+    v_type constant text := json_typeof(p_value);
+    -- One with an exponent is let through.
+    v_number constant numeric := case when json_typeof(p_value) = 'number'
+        and p_value #>> '{}' ~ '^-?[0-9]{1,100}(\.[0-9]{1,100})?$' then (p_value #>> '{}')::numeric end;
+    v_length constant integer := case when json_typeof(p_value) = 'string' then char_length(p_value #>> '{}') end;
+    v_types text[];
+    v_name text;
+    v_schema json;
+    v_misfit text;
+begin
+    -- Beside a reference, other keywords do not count in every draft.
+    if json_typeof(p_schema) <> 'object' or p_schema -> '$ref' is not null then
+        return null;
+    end if;
+    v_types := case json_typeof(p_schema -> 'type') when 'string' then array[p_schema ->> 'type']
+        when 'array' then array(select json_array_elements_text(p_schema -> 'type')) end;
+    v_misfit := case
+        when v_type <> all (v_types)
+            and not ('integer' = any (v_types) and v_type = 'number' and coalesce(v_number % 1 = 0, true)) then 'type'
+        when p_schema -> 'const' is not null and (p_schema -> 'const')::jsonb <> p_value::jsonb then 'const'
+        when json_typeof(p_schema -> 'enum') = 'array' and not (p_schema -> 'enum')::jsonb @> jsonb_build_array(p_value)
+            and v_type in ('string', 'number', 'boolean', 'null') then 'enum'
+        when v_number < dormouse.schema_bound(p_schema, 'minimum') then 'minimum'
+        when v_number > dormouse.schema_bound(p_schema, 'maximum') then 'maximum'
+        when v_number <= dormouse.schema_bound(p_schema, 'exclusiveMinimum') then 'exclusiveMinimum'
+        when v_number >= dormouse.schema_bound(p_schema, 'exclusiveMaximum') then 'exclusiveMaximum'
+        when v_length < dormouse.schema_bound(p_schema, 'minLength') then 'minLength'
+        when v_length > dormouse.schema_bound(p_schema, 'maxLength') then 'maxLength'
+    end;
+    if v_misfit is not null then
+        return format('%s does not fit the keyword %L of its schema', coalesce(nullif(p_place, ''), 'the document'), v_misfit);
+    end if;
+    if v_type = 'object' and json_typeof(p_schema -> 'required') = 'array' then
+        select format('missing member %L%s', r, ' at ' || nullif(p_place, '')) into v_misfit
+        from json_array_elements_text(p_schema -> 'required') r
+        where r not in (select json_object_keys(p_value)) limit 1;
+    end if;
+    if v_misfit is null and v_type = 'object' and json_typeof(p_schema -> 'properties') = 'object' then
+        for v_name, v_schema in select * from json_each(p_schema -> 'properties') loop
+            exit when v_misfit is not null;
+            v_misfit := dormouse.schema_misfit(
+                v_schema, p_value -> v_name, concat_ws('.', nullif(p_place, ''), v_name));
+        end loop;
+    elsif v_misfit is null and v_type = 'array' and json_typeof(p_schema -> 'items') = 'object'
+        and p_schema -> 'prefixItems' is null then
+        for i in 0 .. json_array_length(p_value) - 1 loop
+            exit when v_misfit is not null;
+            v_misfit := dormouse.schema_misfit(p_schema -> 'items', p_value -> i, format('%s[%s]', p_place, i));
+        end loop;
+    end if;
+    return v_misfit;
+end
+$$;
+
+-- The number that a keyword of a schema gives as a bound, if it does.
+create or replace function dormouse.schema_bound(p_schema json, p_keyword text) returns numeric
+language sql immutable as $$
+    select case when json_typeof(p_schema -> p_keyword) = 'number' then (p_schema ->> p_keyword)::numeric end
+$$;
+
 -- Refuses a signal that its target's machine does not declare though it names those it takes, or whose payload it could
 -- not read. What the instance awaits is declared by that.
 create or replace function dormouse.check_signal(
@@ -142,7 +207,9 @@ begin
                 from json_array_elements(coalesce(v_told -> 'accepts', '[]')) a
             ), 'none'));
     end if;
-    v_misfit := dormouse.misfit(v_accepted -> 'outline', coalesce(p_payload, 'null'), '');
+    v_misfit := coalesce(
+        dormouse.misfit(v_accepted -> 'outline', coalesce(p_payload, 'null'), ''),
+        dormouse.schema_misfit(v_accepted -> 'schema', coalesce(p_payload, 'null'), ''));
     if v_misfit is not null then
         raise exception using errcode = 'invalid_parameter_value',
             message = format('the payload of signal %L is refused by machine %L: %s', p_name, i.machine, v_misfit);
