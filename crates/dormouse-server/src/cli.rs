@@ -21,6 +21,7 @@ mod signal;
 mod tls;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use dormouse::store::{Store, shown};
-use dormouse::{Client, Engine, EngineBuilder};
+use dormouse::{Client, Engine, EngineBuilder, Json};
 
 use self::conn::Conn;
 pub use self::failure::{EXIT_CODES, Failure};
@@ -361,7 +362,7 @@ fn instance_path(instance: &str) -> String {
 }
 
 /// JSON from an argument: the text itself, `@file`, or `-` for what comes in.
-fn json_argument(name: &str, text: &str) -> Result<serde_json::Value, Failure> {
+fn json_argument(name: &str, text: &str) -> Result<Json, Failure> {
     let read = match text.strip_prefix('@') {
         Some(path) => std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}")),
         None if text == "-" => std::io::read_to_string(std::io::stdin()).map_err(|error| error.to_string()),
@@ -369,4 +370,27 @@ fn json_argument(name: &str, text: &str) -> Result<serde_json::Value, Failure> {
     };
     let text = read.map_err(|error| Failure::usage(format!("{name} cannot be read: {error}")))?;
     serde_json::from_str(&text).map_err(|error| Failure::usage(format!("{name} is not JSON: {error}")))
+}
+
+/// A body with a document in it as it was written: its numbers keep their digits, and whether it can be stored is for the
+/// server to say.
+fn with_document(members: serde_json::Value, name: &str, document: Option<Json>) -> BTreeMap<String, Json> {
+    let members = members.as_object().cloned().unwrap_or_default();
+    let members = members.into_iter().map(|(name, value)| (name, Json::from(value)));
+    members.chain(document.map(|document| (name.to_owned(), document))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_sent_as_it_was_written() {
+        for written in [r#"{"b":123456789012345678901234567890,"a":1.10}"#, "1e400", r#""\ud800""#] {
+            let document = json_argument("--state", written).expect("JSON");
+            let body = with_document(serde_json::json!({ "machine": "m" }), "state", Some(document));
+            let sent = serde_json::to_string(&body).expect("a body");
+            assert_eq!(sent, format!(r#"{{"machine":"m","state":{written}}}"#));
+        }
+    }
 }

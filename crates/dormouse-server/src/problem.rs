@@ -157,10 +157,15 @@ impl Problem {
         self
     }
 
+    /// Its `type`.
+    pub(crate) fn kind(&self) -> String {
+        format!("{TYPE_PREFIX}{}", self.cause.word())
+    }
+
     fn body(&self) -> String {
         let Self { cause, detail, members } = self;
         let body = Body {
-            cause: format!("{TYPE_PREFIX}{}", cause.word()),
+            cause: self.kind(),
             title: cause.title(),
             status: cause.status().as_u16(),
             detail,

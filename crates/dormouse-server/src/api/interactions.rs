@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{Assigned, Completed, Completion, InteractionFilter, Portion, Refusal, Which};
-use dormouse::{InstanceId, Interaction, InteractionId, InteractionStatus, Json};
+use dormouse::{Error, InstanceId, Interaction, InteractionId, InteractionStatus, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -323,6 +323,8 @@ enum AnswerView {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Refused")]
 struct RefusedView {
+    /// The `type` of the problem that a single answer is refused with.
+    r#type: String,
     /// In a word: those of a single answer that is refused, and `unknown`.
     reason: String,
     detail: String,
@@ -341,22 +343,29 @@ pub(super) async fn many(call: Call<Nothing, BatchBody>) -> Result<Answer<BatchV
         let by = by(&call.caller, answer.assignee.as_ref());
         batch.push(Completion { assignee: answer.assignee, by, ..call.client.completion(to, result) });
     }
+    let named: Vec<Which> = batch.iter().map(|completion| completion.to.clone()).collect();
     let completed = call.client.complete_many(batch).await?;
-    let results = completed.into_iter().map(|completed| match completed {
-        Completed::Refused(refusal) => AnswerView::refused(refusal, None),
-        Completed::Unfit { refusal, reason } => AnswerView::refused(refusal, Some(reason)),
+    let results = completed.into_iter().zip(named).map(|(completed, to)| match completed {
+        Completed::Refused(refusal) => AnswerView::refused(to, refusal, None),
+        Completed::Unfit { refusal, reason } => AnswerView::refused(to, refusal, Some(reason)),
         completed => AnswerView::Completed(told(completed)),
     });
     Answer::ok(BatchView { results: results.collect() })
 }
 
 impl AnswerView {
-    fn refused(refusal: Refusal, reason: Option<String>) -> Self {
+    fn refused(to: Which, refusal: Refusal, reason: Option<String>) -> Self {
         // Another namespace's is as unknown as one that never was.
         let refusal = if refusal == Refusal::OtherNamespace { Refusal::Unknown } else { refusal };
         let detail = reason
+            .as_ref()
             .map_or_else(|| refusal.told().to_owned(), |reason| format!("{}: {reason}", refusal.told()));
-        Self::Refused(RefusedView { reason: refusal.to_string(), detail })
+        let problem = match refusal {
+            Refusal::Busy => Problem::new(Cause::Unavailable, detail.as_str()),
+            refusal => Error::CompletionRefused { to, refusal, reason }.into(),
+        };
+        let r#type = problem.kind();
+        Self::Refused(RefusedView { r#type, reason: refusal.to_string(), detail })
     }
 }
 

@@ -6,6 +6,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, Response, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -106,7 +107,8 @@ impl Conn {
         self.json(Method::GET, path, None).await.map(|(_, body)| body)
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+    pub(crate) async fn post(&self, path: &str, body: &impl Serialize) -> Result<Value, Failure> {
+        let body = serde_json::to_string(body)?;
         self.json(Method::POST, path, Some(body)).await.map(|(_, body)| body)
     }
 
@@ -115,7 +117,7 @@ impl Conn {
         &self,
         method: Method,
         path: &str,
-        body: Option<&Value>,
+        body: Option<String>,
     ) -> Result<(StatusCode, Value), Failure> {
         let (status, bytes) = self.bytes(method, path, body).await?;
         let value = serde_json::from_slice(&bytes)
@@ -127,7 +129,7 @@ impl Conn {
         &self,
         method: Method,
         path: &str,
-        body: Option<&Value>,
+        body: Option<String>,
     ) -> Result<(StatusCode, Vec<u8>), Failure> {
         let response = self.open(method, path, body).await?;
         let status = response.status();
@@ -146,14 +148,14 @@ impl Conn {
         &self,
         method: Method,
         path: &str,
-        body: Option<&Value>,
+        body: Option<String>,
     ) -> Result<Response<Body>, Failure> {
         let request = Request::builder().method(method).header(header::ACCEPT, "*/*");
         let request = match body {
             Some(_) => request.header(header::CONTENT_TYPE, "application/json"),
             None => request,
         };
-        let body = Body::from(body.map(Value::to_string).unwrap_or_default());
+        let body = Body::from(body.unwrap_or_default());
         match self {
             Self::Here { router, namespace } => {
                 let request = with_namespace(request, namespace.as_deref());

@@ -62,6 +62,11 @@ impl Failure {
         Self { code, told, problem }
     }
 
+    /// The `type` of the problem that the API answered with, if it was the API that refused.
+    pub fn problem_type(&self) -> Option<&str> {
+        self.problem.as_ref()?.get("type")?.as_str()
+    }
+
     /// Tells people or programs what went wrong.
     pub(crate) fn report(&self, as_json: bool) -> ExitCode {
         match (as_json, &self.problem) {

@@ -1,11 +1,12 @@
 //! `inbox`: the signals that wait for an instance, and their repair.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::conn::Conn;
 use super::instances::all_pages;
 use super::output::{Output, age, inert, items, line, short, table, text};
-use super::{Failure, instance_path, json_argument};
+use super::{Failure, instance_path, json_argument, with_document};
 
 /// Whose inbox, or what to repair in one.
 #[derive(Debug, clap::Args)]
@@ -50,7 +51,7 @@ pub(super) async fn inbox(conn: &Conn, output: Output, args: Inbox) -> Result<()
         }
         Inbox { repair: Some(Repair::Edit { which, payload }), .. } => {
             let payload = json_argument("the payload", &payload)?;
-            let body = json!({ "payload": payload, "expected_seq": which.if_seq });
+            let body = with_document(json!({ "expected_seq": which.if_seq }), "payload", Some(payload));
             amend(conn, output, &which, "edit", &body, "is changed").await
         }
         Inbox { instance: Some(instance), .. } => show(conn, output, &instance).await,
@@ -63,7 +64,7 @@ async fn amend(
     output: Output,
     which: &Which,
     verb: &str,
-    body: &Value,
+    body: &impl Serialize,
     done: &str,
 ) -> Result<(), Failure> {
     let path = format!("{}/inbox/{}/{verb}", instance_path(&which.instance), which.signal);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::conn::{Conn, with_query};
 use super::output::{Output, age, escaped, inert, items, line, short, table, text};
-use super::{Failure, instance_path, json_argument};
+use super::{Failure, instance_path, json_argument, with_document};
 
 /// One instance.
 #[derive(Debug, clap::Args)]
@@ -63,12 +63,10 @@ pub(super) async fn start(conn: &Conn, output: Output, args: Start) -> Result<()
     "lane": args.lane, "start_in": args.start_in, "start_at": args.start_at, "tags": args.tags,
     "even_if_unknown": args.even_if_unknown,
     });
-    if let Some(state) = state {
-        body["state"] = state;
-    }
     if let Some(priority) = args.priority {
         body["priority"] = json!(priority);
     }
+    let body = with_document(body, "state", state);
     let started = conn.post("/v1/instances", &body).await?;
     output.show(&started, |started| line(&format!("started {}", text(started, "id"))));
     Ok(())

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::conn::{Conn, encode, with_query};
-use super::{Failure, json_argument};
+use super::{Failure, json_argument, with_document};
 
 use super::output::{Output, age, escaped, items, line, short, table, text};
 
@@ -107,7 +107,7 @@ pub(super) async fn interactions(conn: &Conn, output: Output, command: Interacti
         }
         Interactions::Complete { interaction, output: answer, r#as } => {
             let answer = answer.as_deref().map(|text| json_argument("the output", text)).transpose()?;
-            let body = json!({ "output": answer, "assignee": r#as });
+            let body = with_document(json!({ "assignee": r#as }), "output", answer);
             tell(output, &conn.post(&path(&interaction, "/complete"), &body).await?);
         }
         Interactions::Fail { interaction, reason, r#as } => {

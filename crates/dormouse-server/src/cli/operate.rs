@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::conn::{Conn, encode};
 use super::output::{Output, items, line, text};
-use super::{Failure, instance_path, json_argument};
+use super::{Failure, instance_path, json_argument, with_document};
 
 /// Some instances, and why.
 #[derive(Debug, clap::Args)]
@@ -58,10 +58,9 @@ pub struct Retry {
 }
 
 pub(super) async fn retry(conn: &Conn, output: Output, args: Retry) -> Result<(), Failure> {
-    let mut body = json!({ "step": args.step, "expected_seq": args.if_seq });
-    if let Some(state) = &args.state {
-        body["state"] = json_argument("--state", state)?;
-    }
+    let state = args.state.as_deref().map(|text| json_argument("--state", text)).transpose()?;
+    let body = json!({ "step": args.step, "expected_seq": args.if_seq });
+    let body = with_document(body, "state", state);
     let retried = conn.post(&format!("{}/retry", instance_path(&args.instance)), &body).await?;
     output.show(&retried, |retried| line(&format!("{} runs again", text(retried, "id"))));
     Ok(())

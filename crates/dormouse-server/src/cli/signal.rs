@@ -1,11 +1,14 @@
 //! `signal`: one instance, or all that match after a look at how many they are.
 
+use std::collections::BTreeMap;
+
+use dormouse::Json;
 use serde_json::{Value, json};
 
 use super::conn::Conn;
 use super::instances::Filter;
 use super::output::{Output, items, line, text};
-use super::{Failure, instance_path, json_argument};
+use super::{Failure, instance_path, json_argument, with_document};
 
 /// Signals sent in one write.
 const BATCH: usize = 500;
@@ -34,7 +37,8 @@ pub struct Signal {
 
 pub(super) async fn signal(conn: &Conn, output: Output, args: Signal) -> Result<(), Failure> {
     let payload = args.payload.as_deref().map(|text| json_argument("the payload", text)).transpose()?;
-    let signal = json!({ "name": args.name, "payload": payload, "dedup_key": args.dedup });
+    let signal = json!({ "name": args.name, "dedup_key": args.dedup });
+    let signal = with_document(signal, "payload", payload);
     match (&args.to, &args.filter) {
         (Some(to), _) => {
             let delivered = conn.post(&format!("{}/signals", instance_path(to)), &signal).await?;
@@ -77,7 +81,7 @@ async fn signal_all(
     conn: &Conn,
     output: Output,
     filter: &Filter,
-    signal: &Value,
+    signal: &BTreeMap<String, Json>,
     is_meant: bool,
 ) -> Result<(), Failure> {
     let ids = matching(conn, output, filter).await?;
@@ -92,11 +96,11 @@ async fn signal_all(
     for batch in ids.chunks(BATCH) {
         let signals = batch.iter().map(|id| {
             let mut signal = signal.clone();
-            signal["target"] = json!(id);
+            signal.insert("target".to_owned(), Json::from(json!(id)));
             signal
         });
-        let answer =
-            conn.post("/v1/signals/batch", &json!({ "signals": signals.collect::<Vec<_>>() })).await?;
+        let body = BTreeMap::from([("signals", signals.collect::<Vec<_>>())]);
+        let answer = conn.post("/v1/signals/batch", &body).await?;
         for result in items(&answer, "results") {
             match text(result, "delivered").as_str() {
                 "accepted" => accepted += 1,
