@@ -478,7 +478,11 @@ impl Site {
 
     /// Another server over the same database, open to anyone, in a process that has none of the machines.
     pub async fn without_code(&self) -> Self {
-        let client = Client::on(self.client.store().clone());
+        self.beside(Client::on(self.client.store().clone())).await
+    }
+
+    /// Another server over the same database, open to anyone, that works through this client.
+    pub async fn beside(&self, client: Client) -> Self {
         let server = Server::new(client.clone(), Access::open_on_loopback()).resume_tokens(tokens());
         let address = listen(server).await;
         let stopping = CancellationToken::new();

@@ -4,6 +4,7 @@
 //! kind. A new store is one more line in that macro.
 
 mod kit;
+mod log;
 #[path = "../postgres/mod.rs"]
 mod postgres;
 
@@ -37,6 +38,7 @@ mod bodies;
 mod bounds;
 mod browser;
 mod closing;
+mod doors;
 mod elsewhere;
 mod events;
 mod input;

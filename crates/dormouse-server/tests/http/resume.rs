@@ -1,8 +1,5 @@
 //! Answers by resume token, from whoever has one and nothing else.
 
-use std::io::Write;
-use std::sync::{Mutex, Once};
-
 use axum::body::Body;
 use axum::http::Method;
 use dormouse::jiff::Timestamp;
@@ -11,6 +8,7 @@ use dormouse::{Interaction, InteractionId, Tokens};
 use serde_json::json;
 
 use crate::kit::*;
+use crate::log::{listen, logged};
 
 suite![
     a_token_answers_without_a_key_and_a_replay_gets_the_first_answer,
@@ -192,7 +190,7 @@ async fn a_token_is_in_no_log_and_its_use_is_in_the_audit_log(database: Database
     }
     let claims = token.split('.').nth(1).expect("its claims");
     assert!(!audit.to_string().contains(claims), "{audit}");
-    let logged = String::from_utf8_lossy(&LOGGED.lock().expect("no panic")).into_owned();
+    let logged = logged();
     assert!(logged.contains("/v1/resume/{token}"), "the route is told");
     assert!(!logged.contains(claims), "and the token is not");
 }
@@ -210,28 +208,4 @@ impl Site {
     async fn asked(&self, id: i64) -> Interaction {
         self.client.interaction(InteractionId(id)).await.expect("a read").expect("it is there")
     }
-}
-
-static LOGGED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-
-struct Logged;
-
-impl Write for Logged {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        LOGGED.lock().expect("no panic").write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Notes what this process logs from now on, in as many words as anybody may ask for.
-fn listen() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let filter = "dormouse=trace,dormouse_server=trace,axum=trace,tower_http=trace,hyper=trace";
-        let filter = tracing_subscriber::EnvFilter::new(filter);
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Logged).with_ansi(false).init();
-    });
 }
