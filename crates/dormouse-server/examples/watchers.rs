@@ -51,7 +51,7 @@ async fn measure(count: usize) -> Result<(), BoxError> {
     let url = format!("sqlite:{}", dir.path().join("watched.db").display());
     let engine = Engine::open(&url).await?.job(Noop).queue("default", 256).start().await?;
     // As `serve` does, so that a connection costs what it costs there.
-    let server = Server::new(engine.client(), Access::open_on_loopback());
+    let server = Server::new(engine.client(), Access::open_on_loopback())?;
     let server = server.streams_at_once(AtOnce::of(4 * count));
     let mut stop = Stop::listen()?;
     let (ready, address) = tokio::sync::oneshot::channel();

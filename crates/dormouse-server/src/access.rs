@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, Method, header};
-use dormouse::store::{ApiKey, NewApiKey, Scope, Store};
+use dormouse::store::{ApiKey, NewApiKey, Scope, ServerStore};
 use dormouse::{DEFAULT_NAMESPACE, When};
 use sha2::{Digest, Sha256};
 
@@ -134,7 +134,7 @@ impl Door {
     }
 
     /// Closes the door if it is open until the first API key, and there is one now.
-    pub(crate) async fn look_for_keys(&self, store: &dyn Store) -> Result<(), Problem> {
+    pub(crate) async fn look_for_keys(&self, store: &dyn ServerStore) -> Result<(), Problem> {
         let Way::Loopback { until_first_key: true, .. } = &self.access.0 else { return Ok(()) };
         let is_known = || self.looked().is_some_and(|looked| looked.elapsed() < BELIEVED_FOR);
         if self.is_closed.load(Ordering::Acquire) || is_known() {
@@ -151,7 +151,7 @@ impl Door {
     }
 
     /// Whether what let a caller in would let them in now.
-    pub(crate) async fn is_good(&self, pass: &Pass, store: &dyn Store) -> Result<bool, Problem> {
+    pub(crate) async fn is_good(&self, pass: &Pass, store: &dyn ServerStore) -> Result<bool, Problem> {
         match pass {
             Pass::Free => Ok(true),
             Pass::Open => {
@@ -163,7 +163,7 @@ impl Door {
     }
 
     /// Resolves when a caller's API key was revoked or has expired, or the door that was open has been closed.
-    pub(crate) async fn shut(&self, pass: &Pass, store: &dyn Store) {
+    pub(crate) async fn shut(&self, pass: &Pass, store: &dyn ServerStore) {
         if *pass == Pass::Free {
             return std::future::pending().await;
         }
@@ -215,7 +215,11 @@ impl Door {
         Ok(())
     }
 
-    pub(crate) async fn caller(&self, headers: &HeaderMap, store: &dyn Store) -> Result<Caller, Problem> {
+    pub(crate) async fn caller(
+        &self,
+        headers: &HeaderMap,
+        store: &dyn ServerStore,
+    ) -> Result<Caller, Problem> {
         let (who, pass) = match &self.access.0 {
             _ if self.asks_for_keys() => return self.key_holder(headers, store).await,
             Way::Keys | Way::Loopback { .. } => ("anyone on this host", Pass::Open),
@@ -230,7 +234,7 @@ impl Door {
         Ok(Caller { who: who.to_owned(), namespace: namespace.to_owned(), scope: Scope::Admin, pass })
     }
 
-    async fn key_holder(&self, headers: &HeaderMap, store: &dyn Store) -> Result<Caller, Problem> {
+    async fn key_holder(&self, headers: &HeaderMap, store: &dyn ServerStore) -> Result<Caller, Problem> {
         let refuse = |told: &str| Problem::new(Cause::Unauthenticated, told);
         let Some(sent) = headers.get(header::AUTHORIZATION) else {
             return Err(refuse("send an API key: `Authorization: Bearer dmk_...`"));
@@ -250,7 +254,7 @@ impl Door {
     }
 
     /// The API key that this is, if it opens anything now.
-    pub(crate) async fn key(&self, sent: &str, store: &dyn Store) -> Result<Option<ApiKey>, Problem> {
+    pub(crate) async fn key(&self, sent: &str, store: &dyn ServerStore) -> Result<Option<ApiKey>, Problem> {
         let Some((id, hash)) = split(sent) else { return Ok(None) };
         self.key_of(id, &hash, store).await
     }
@@ -260,13 +264,13 @@ impl Door {
         &self,
         id: &str,
         hash: &[u8; 32],
-        store: &dyn Store,
+        store: &dyn ServerStore,
     ) -> Result<Option<ApiKey>, Problem> {
         let found = self.look_up(id, store).await?;
         Ok(found.filter(|key| is_same(&key.hash, hash) && key.is_live))
     }
 
-    async fn look_up(&self, id: &str, store: &dyn Store) -> Result<Option<ApiKey>, Problem> {
+    async fn look_up(&self, id: &str, store: &dyn ServerStore) -> Result<Option<ApiKey>, Problem> {
         let believed = |since: &Instant| since.elapsed() < BELIEVED_FOR;
         if let Some((since, key)) = self.lock().get(id)
             && believed(since)

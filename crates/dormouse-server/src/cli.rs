@@ -320,7 +320,7 @@ impl Globals {
             return Err(Failure::unreachable(told));
         }
         let client = machines(Engine::on(self.open().await?)).client();
-        let router = Server::new(client, Access::trusted(user())).router();
+        let router = Server::new(client, Access::trusted(user()))?.router();
         Ok(Conn::Here { router, namespace: self.namespace.clone() })
     }
 }

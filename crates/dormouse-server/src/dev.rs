@@ -26,7 +26,7 @@ pub(crate) async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
     let client = Client::on(globals.open().await?);
     let access = access_at(&client, args.bind, None, &[]).await?;
     let shop = Shopkeeper::open(client, args.orders).await?;
-    let server = Server::new(shop.client(), access).exporter(exporter);
+    let server = Server::new(shop.client(), access)?.exporter(exporter);
     let db = globals.shown();
     let served = listen(server, args.bind, &mut stop, |address| {
         println!("An order shop runs on {db}. Open its dashboard:\n\n    http://{address}/\n");

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use dormouse::store::{Change, Progress, Reports, Store};
+use dormouse::store::{Change, Progress, Reports, ServerStore};
 use dormouse::{InstanceId, Result};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -23,7 +23,7 @@ const GATHER: Duration = Duration::from_millis(50);
 const POLL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Feed {
-    store: Arc<dyn Store>,
+    store: Arc<dyn ServerStore>,
     listeners: Mutex<Listeners>,
 }
 
@@ -128,7 +128,7 @@ impl Drop for Listener {
 }
 
 impl Feed {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(store: Arc<dyn ServerStore>) -> Self {
         Self { store, listeners: Mutex::default() }
     }
 

@@ -110,7 +110,7 @@ pub async fn access_at(
     auth: Option<Auth>,
     hosts: &[String],
 ) -> Result<Access, BoxError> {
-    let keys = client.store().api_keys(None).await?;
+    let keys = client.server_store()?.api_keys(None).await?;
     let is_loopback = bind.ip().is_loopback();
     match auth.unwrap_or(if keys.is_empty() { Auth::Open } else { Auth::Keys }) {
         Auth::Open if !is_loopback => Err(format!(

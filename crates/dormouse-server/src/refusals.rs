@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use dormouse::store::{NewAudit, Store};
+use dormouse::store::{NewAudit, ServerStore};
 
 /// How long refusals of a kind are counted before they are recorded together.
 const COUNTED_FOR: Duration = Duration::from_secs(60);
@@ -45,11 +45,11 @@ impl Refusals {
     }
 
     /// Records a refusal, or counts it. A store that cannot take it does not make the refusal any less of one.
-    pub(crate) async fn note(&self, store: &Arc<dyn Store>, entry: NewAudit) {
+    pub(crate) async fn note(&self, store: &Arc<dyn ServerStore>, entry: NewAudit) {
         self.note_for(COUNTED_FOR, store, entry).await;
     }
 
-    async fn note_for(&self, counted_for: Duration, store: &Arc<dyn Store>, entry: NewAudit) {
+    async fn note_for(&self, counted_for: Duration, store: &Arc<dyn ServerStore>, entry: NewAudit) {
         let Some((kind, entry)) = self.first(entry) else { return };
         record(&**store, entry).await;
         let (counts, store) = (self.clone(), store.clone());
@@ -97,7 +97,7 @@ impl Refusals {
     }
 }
 
-async fn record(store: &dyn Store, entry: NewAudit) {
+async fn record(store: &dyn ServerStore, entry: NewAudit) {
     if let Err(error) = store.record_audit(vec![entry]).await {
         tracing::warn!(%error, "a refusal could not be recorded in the audit log");
     }
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    async fn recorded(store: &Arc<dyn Store>, count: usize) -> Vec<(String, String)> {
+    async fn recorded(store: &Arc<dyn ServerStore>, count: usize) -> Vec<(String, String)> {
         loop {
             let filter = AuditFilter { limit: 500, ..AuditFilter::default() };
             let entries = store.audit(filter).await.expect("a read");
@@ -132,7 +132,11 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_is_recorded_at_once_and_the_others_of_its_minute_in_one_entry() {
-        let store = dormouse::Client::open("sqlite::memory:").await.expect("a store").store().clone();
+        let store = dormouse::Client::open("sqlite::memory:")
+            .await
+            .expect("a client")
+            .server_store()
+            .expect("a store");
         let refusals = Refusals::of_strangers();
         for _ in 0..1000 {
             refusals.note_for(Duration::from_millis(300), &store, entry("reader")).await;
@@ -144,7 +148,11 @@ mod tests {
 
     #[tokio::test]
     async fn more_kinds_than_can_be_told_apart_are_one() {
-        let store = dormouse::Client::open("sqlite::memory:").await.expect("a store").store().clone();
+        let store = dormouse::Client::open("sqlite::memory:")
+            .await
+            .expect("a client")
+            .server_store()
+            .expect("a store");
         let refusals = Refusals::of_strangers();
         for number in 0..1000 {
             refusals.note(&store, entry(&format!("source {number}"))).await;

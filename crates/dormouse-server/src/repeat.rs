@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::{Body, to_bytes};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Response, StatusCode, header};
-use dormouse::store::{Admission, Answer, Repeatable, Store};
+use dormouse::store::{Admission, Answer, Repeatable, ServerStore};
 use sha2::{Digest, Sha256};
 
 use crate::access::Caller;
@@ -65,7 +65,7 @@ impl Repeat {
     /// Does the request, or gives the answer it got before.
     pub(crate) async fn once(
         self,
-        store: &dyn Store,
+        store: &dyn ServerStore,
         request: impl Future<Output = Result<Response<Body>, Problem>>,
     ) -> Result<Response<Body>, Problem> {
         let Repeatable { namespace, key, .. } = self.0.clone();

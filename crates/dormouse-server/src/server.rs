@@ -11,7 +11,7 @@ use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{ConnectInfo, OriginalUri, RawPathParams, Request};
 use axum::http::{Extensions, HeaderMap, HeaderValue, Method, Response, header};
 use axum::routing::{MethodFilter, on};
-use dormouse::store::NewAudit;
+use dormouse::store::{NewAudit, ServerStore};
 use dormouse::{Client, Tokens};
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
@@ -37,7 +37,7 @@ use crate::{api, body, traced};
 /// use dormouse_server::{Access, Server};
 ///
 /// let client = dormouse::Client::open("sqlite:shop.db").await?;
-/// let dormouse = Server::new(client, Access::keys()).router();
+/// let dormouse = Server::new(client, Access::keys())?.router();
 /// let app: axum::Router = axum::Router::new().nest("/dormouse", dormouse);
 /// # Ok(())
 /// # }
@@ -45,6 +45,7 @@ use crate::{api, body, traced};
 #[must_use = "nothing is served before its router is"]
 pub struct Server {
     client: Client,
+    store: Arc<dyn ServerStore>,
     access: Access,
     bounds: Bounds,
     audit_for: Duration,
@@ -62,9 +63,11 @@ const TIDY_EVERY: u64 = 256;
 const TIDY_ROWS_MAX: usize = 1024;
 
 impl Server {
-    /// A server for whatever the client works on, and for whom `access` lets in.
-    pub fn new(client: Client, access: Access) -> Self {
-        Self {
+    /// A server for the database that the client works on, and for those whom `access` lets in. Fails if the client's
+    /// store leaves out what a server needs ([`ServerStore`]).
+    pub fn new(client: Client, access: Access) -> dormouse::Result<Self> {
+        Ok(Self {
+            store: client.server_store()?,
             client,
             access,
             bounds: Bounds { bytes_max: 4 * 1024 * 1024, within: Duration::from_secs(30) },
@@ -76,7 +79,7 @@ impl Server {
             tokens: None,
             waits: AtOnce::of(1024),
             streams: AtOnce::of(8192),
-        }
+        })
     }
 
     /// The largest body that is read (4 MiB unless set).
@@ -137,8 +140,9 @@ impl Server {
     /// The routes, to be served as they are or nested under a prefix.
     pub fn router(self) -> Router {
         let app = Arc::new(App {
-            feed: Arc::new(Feed::new(self.client.store().clone())),
+            feed: Arc::new(Feed::new(self.store.clone())),
             client: self.client,
+            store: self.store,
             door: Door::new(self.access),
             bounds: self.bounds,
             refusals: Refusals::of_known(),
@@ -194,6 +198,8 @@ type PathParams = Result<RawPathParams, RawPathParamsRejection>;
 /// What the handlers share.
 pub(crate) struct App {
     pub(crate) client: Client,
+    /// The client's store, with what only a server needs.
+    pub(crate) store: Arc<dyn ServerStore>,
     pub(crate) feed: Arc<Feed>,
     pub(crate) stopping: CancellationToken,
     pub(crate) exporter: Option<Exporter>,
@@ -264,7 +270,7 @@ impl App {
         let client = self.client.in_namespace(&caller.namespace)?;
         let query = head.uri.query().unwrap_or_default().to_owned();
         let request = Undecoded { app: self.clone(), caller: caller.clone(), client, parts, query, body };
-        let store = &**self.client.store();
+        let store = &*self.store;
         let done = self.run(route, request, &caller, target);
         match repeat {
             Some(repeat) => repeat.once(store, done).await,
@@ -281,7 +287,7 @@ impl App {
         head: &axum::http::request::Parts,
     ) -> Result<(Caller, Option<String>), (Option<Caller>, Problem)> {
         let nobody = |problem| (None, problem);
-        let store = &**self.client.store();
+        let store = &*self.store;
         // A probe does not depend on the store.
         if route.needs != Needs::Nothing {
             self.door.look_for_keys(store).await.map_err(nobody)?;
@@ -325,7 +331,7 @@ impl App {
     ) -> Result<Response<Body>, Problem> {
         let response = tokio::select! {
             answered = answer => answered?,
-            () = self.door.shut(&pass, &**self.client.store()) => {
+            () = self.door.shut(&pass, &*self.store) => {
                 let told = "the API key was revoked or has expired, or the first one was made, while you waited";
                 return Err(Problem::new(Cause::Unauthenticated, told));
             }
@@ -340,7 +346,7 @@ impl App {
     /// A body that ends when its caller would not be let in any more.
     pub(crate) fn body_while_let_in(self: &Arc<Self>, pass: Pass, body: Body) -> Body {
         let app = self.clone();
-        let shut = async move { app.door.shut(&pass, &**app.client.store()).await };
+        let shut = async move { app.door.shut(&pass, &*app.store).await };
         Body::from_stream(body.into_data_stream().take_until(Box::pin(shut)))
     }
 
@@ -401,7 +407,7 @@ impl App {
     ) {
         if problem.cause.status().is_client_error() {
             let entry = entry(caller, what, target, problem.cause.word());
-            self.refusals.note(self.client.store(), entry).await;
+            self.refusals.note(&self.store, entry).await;
         }
     }
 
@@ -411,7 +417,7 @@ impl App {
             let from = extensions.get::<ConnectInfo<SocketAddr>>();
             let who = from.map_or_else(|| "nobody".to_owned(), |from| format!("nobody, at {}", from.0.ip()));
             let entry = entry(&Caller { who, ..Caller::nobody() }, what, None, problem.cause.word());
-            self.strangers.note(self.client.store(), entry).await;
+            self.strangers.note(&self.store, entry).await;
         }
     }
 
@@ -422,12 +428,12 @@ impl App {
         target: Option<String>,
         result: &str,
     ) -> Result<(), Problem> {
-        self.client.store().record_audit(vec![entry(caller, what, target, result)]).await?;
+        self.store.record_audit(vec![entry(caller, what, target, result)]).await?;
         if self.changes.fetch_add(1, Ordering::Relaxed) % TIDY_EVERY == TIDY_EVERY - 1 {
             // Beside the change: it neither waits for this nor fails with it.
-            let (client, audit_for) = (self.client.clone(), self.audit_for);
+            let (store, audit_for) = (self.store.clone(), self.audit_for);
             tokio::spawn(async move {
-                let tidied = client.store().tidy(repeat::KEPT_FOR, audit_for, TIDY_ROWS_MAX).await;
+                let tidied = store.tidy(repeat::KEPT_FOR, audit_for, TIDY_ROWS_MAX).await;
                 if let Err(error) = tidied {
                     tracing::warn!(%error, "could not remove old answers and audit entries; trying again later");
                 }

@@ -194,7 +194,7 @@ async fn enter(
     request: Request,
 ) -> Result<Response<Body>, (Shell, Problem)> {
     let (head, body) = request.into_parts();
-    let store = app.client.store().clone();
+    let store = app.store.clone();
     let mut known = None;
     let admitted = async {
         // What anyone may load does not depend on the store.

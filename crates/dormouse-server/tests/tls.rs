@@ -26,7 +26,9 @@ impl Site {
     async fn named(name: &str) -> Self {
         let dir = TempDir::new().expect("a directory");
         let client = Client::open(&format!("sqlite:{}", dir.path().join("test.db").display())).await;
-        let router = Server::new(client.expect("a database"), Access::open_on_loopback()).router();
+        let router = Server::new(client.expect("a database"), Access::open_on_loopback())
+            .expect("a store for servers")
+            .router();
         let (authority, tls) = certificates(name);
         std::fs::write(dir.path().join("ca.pem"), authority).expect("a file");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -22,8 +22,8 @@ pub use self::start::{Start, Started};
 pub use self::what_if::{Foresight, Happening, Look};
 use crate::diff::{Diff, diff};
 use crate::limits::check_name;
-use crate::store::{Store, Written};
-use crate::{DEFAULT_NAMESPACE, History, Limits, Registry, Result};
+use crate::store::{ServerStore, Store, Written};
+use crate::{DEFAULT_NAMESPACE, Error, History, Limits, Registry, Result};
 
 /// What callers use. Cheap to clone.
 #[derive(Clone)]
@@ -77,6 +77,14 @@ impl Client {
     /// The store it works on.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// The same store with what a server needs beside; an error if the store leaves that out.
+    pub fn server_store(&self) -> Result<Arc<dyn ServerStore>> {
+        self.store.clone().server().ok_or(Error::WrongStore {
+            asked_for: "server",
+            instead: "serve a store that implements `ServerStore`, such as SQLite or PostgreSQL",
+        })
     }
 
     /// The bounds on what it hands in: those of the engine it comes from.

@@ -2,7 +2,7 @@
 //!
 //! Everything here is a hint. A lost one costs at most a poll interval.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -10,7 +10,54 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, broadcast, watch};
 
 use crate::InstanceId;
-use crate::store::Effects;
+
+/// A write's answer, and what it made possible.
+#[derive(Clone, Debug, Default)]
+pub struct Written<T> {
+    /// The answer.
+    pub value: T,
+    /// What to poke.
+    pub effects: Effects,
+}
+
+/// Hints that follow a commit. Losing them costs time, never work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Queues in which a row became runnable.
+    pub queues: BTreeSet<String>,
+    /// The nearest moment that was armed.
+    pub wake_at: Option<Timestamp>,
+    /// Instances that ended.
+    pub ended: Vec<InstanceId>,
+    /// Executing instances that someone wants cancelled.
+    pub cancel: Vec<InstanceId>,
+    /// A brake was put on: what is claimed and has not started should not.
+    pub braked: bool,
+}
+
+impl Effects {
+    /// Notes a moment that was armed.
+    pub fn arm(&mut self, at: Timestamp) {
+        self.wake_at = Some(self.wake_at.map_or(at, |armed| armed.min(at)));
+    }
+
+    /// Adds another write's.
+    pub fn merge(&mut self, other: Self) {
+        let Self { queues, wake_at, ended, cancel, braked } = other;
+        self.queues.extend(queues);
+        wake_at.into_iter().for_each(|at| self.arm(at));
+        self.ended.extend(ended);
+        self.cancel.extend(cancel);
+        self.braked |= braked;
+    }
+
+    /// Notes that a row in this queue can run.
+    pub fn runnable(&mut self, queue: &str) {
+        if !self.queues.contains(queue) {
+            self.queues.insert(queue.to_owned());
+        }
+    }
+}
 
 /// How many cancellation hints a slow engine may fall behind before it relies on its heartbeat.
 const CANCELS_MAX: usize = 1024;

@@ -1,7 +1,4 @@
-//! The store: every verb of the engine, in batches, with no driver type in sight.
-//!
-//! A store owns atomicity. Each write is one transaction: all of it or nothing. What may be lost after
-//! the commit (pokes) comes back as [`Effects`], data that the caller applies.
+#![doc = include_str!("store/contract.md")]
 
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -17,8 +14,8 @@ mod reading;
 mod rider;
 mod shown;
 mod units;
+mod worker;
 
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,19 +24,19 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 pub use self::access::{
-    AWAITING_MAX, About, Admission, Answer, ApiKey, Audit, AuditFilter, Awaited, Backlog, Change, Changes,
-    NewApiKey, NewAudit, QueueDepth, Repeatable, Scope,
+    Admission, Answer, ApiKey, Audit, AuditFilter, Change, Changes, NewApiKey, NewAudit, Repeatable, Scope,
+    ServerStore,
 };
 pub use self::declared::{Declarations, Declared};
 pub(crate) use self::open::open;
 pub use self::operate::{Amend, AmendRequest, Brake, Cancel, CancelRequest, Collect, Collected, TagChange};
 pub(crate) use self::progress::PROGRESS_QUEUE;
 pub use self::progress::{NewProgress, Progress, Reports};
-pub(crate) use self::query::QUEUES_MAX;
 pub use self::query::{
-    Addressee, Bounds, Count, Events, Filter, PAGE_BYTES_MAX, PLACES_MAX, Page, Portion, QueueView,
-    Situation, Stats, WorkerView,
+    AWAITING_MAX, About, Addressee, Awaited, Backlog, Bounds, Count, Events, Filter, PAGE_BYTES_MAX,
+    PLACES_MAX, Page, Portion, Queries, QueueDepth, QueueView, Situation, Stats, WorkerView,
 };
+pub(crate) use self::query::{QUEUES_MAX, counted};
 pub(crate) use self::reading::READ_WITH_CLAIM_MAX;
 pub use self::reading::Reading;
 pub use self::rider::Rider;
@@ -49,91 +46,126 @@ pub use self::units::{
     Assigned, Completed, Completion, InteractionCount, InteractionFilter, Outbox, Proof, Refusal,
     SendOutcome, SendReport, UnitStore, Which,
 };
+pub use self::worker::{Lease, NewWorker, Tried};
 use crate::poke::Hub;
+pub use crate::poke::{Effects, Written};
 pub use crate::rules::Hold;
 use crate::rules::{Handed, Head};
 use crate::{
-    At, ChildView, Declaration, Delivered, Event, InboxMax, InboxSignal, Inserted, Instance, InstanceId,
-    KeyScope, NewInstance, NewSignal, ParentRef, Process, Result, Run, SignalId, Status, Target, Transition,
-    Wake, When, WorkerId,
+    At, ChildView, Delivered, Error, InboxMax, InboxSignal, Inserted, InstanceId, KeyScope, NewInstance,
+    NewSignal, ParentRef, Result, Run, SignalId, Status, Target, Transition, Wake, When, WorkerId,
 };
 
 /// A store's answer.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// Where instances, signals and history live.
+/// The verbs of the engine: everything that moves an instance. Which rules they keep is in the
+/// [module's documentation](self).
 ///
-/// A verb that takes a namespace and a [`Target`] finds only what is in that namespace: an id of another one is
-/// as unknown as an id that never was. Verbs that take a bare id are the engine's, which serves many.
-pub trait Store: UnitStore + Send + Sync + 'static {
-    /// The in-process end of this store's pokes.
+/// Verbs that take a namespace and a [`Target`] are a caller's: an id of another namespace is as unknown as one that
+/// never was. Verbs that take a bare id, or a worker, are the engine's, which serves many namespaces.
+pub trait Store: UnitStore + Queries + Send + Sync + 'static {
+    // Time and hints.
+
+    /// This process's end of the store's pokes: one [`Hub::default`], made when the store is opened.
     fn hub(&self) -> &Hub;
 
-    /// Tells whoever listens, here and elsewhere, what a write made possible. May be lost.
-    fn poke(&self, effects: &Effects);
+    /// Passes on what a write made possible, to this process and to others. Callers do this after each write, and a
+    /// poke may be lost: then a poll finds the work later. Without an override, other processes rely on their polls.
+    fn poke(&self, effects: &Effects) {
+        self.hub().apply(effects);
+    }
 
-    /// Resolves at this moment of the store's time, or this much of it from now.
+    /// Resolves at this moment of the store's time, or after this much of it. The store's time decides, not the clock of
+    /// this process: they may differ.
     fn sleep(&self, until: When) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
-    /// Inserts instances, each with its signals, and says for each what became of it.
+    // What callers hand in.
+
+    /// Inserts instances with their signals, and answers for each, in order. A key that is taken, by a row or by an
+    /// earlier entry of the batch, inserts nothing: it is [`Inserted::Taken`], and its signals go to the holder.
+    ///
+    /// Each new instance has `seq` 1 and the event `created`. It is runnable, scheduled if it starts later, or awaiting
+    /// its signals, of which one that came along wakes it. Effects: the queues of what is runnable, the nearest `wake_at`.
     fn insert(&self, batch: Vec<NewInstance>) -> Reply<'_, Written<Vec<Inserted>>>;
 
-    /// Delivers signals and says for each what became of it.
+    /// Puts signals into inboxes, and answers for each, in order. A target that is unknown or has ended stores nothing.
+    /// A dedup key that the instance has seen stores nothing, also after its signal was consumed.
+    ///
+    /// Storing the signal and waking an instance that is parked on its name are one transaction, under the lock that
+    /// parking takes. That is what keeps a wake-up from being lost. Effects: the queues of those woken.
     fn deliver(&self, batch: Vec<Delivery>) -> Reply<'_, Written<Vec<Delivered>>>;
 
-    /// Takes runnable rows for a worker, by priority, then time.
+    // Claim, run, commit.
+
+    /// Takes up to `rows_max` runnable rows for a worker, by priority, then by when they became runnable. Each row goes to
+    /// one worker, which must hold its lease; a worker without one gets none.
+    ///
+    /// Not claimed: paused rows, rows of paused queues, rows behind a lane's holder, rows of machines or versions that the
+    /// claim does not name. They should cost the claim nothing.
     fn claim(&self, claim: Claim) -> Reply<'_, Written<Vec<Claimed>>>;
 
-    /// What the step of a claimed row is handed besides its state. If inbox or children are larger than this it is
-    /// [`crate::Error::TooMuchToRead`].
+    /// Reads the inbox and the children of a claimed row whose [`Claimed::is_apart`] is set. If they have more bytes than
+    /// this, it is [`Error::TooMuchToRead`].
     fn reading(&self, id: InstanceId, bytes_max: usize) -> Reply<'_, Reading>;
 
-    /// How many groups of outcomes it is worth committing at a time.
+    /// Commits outcomes, and answers each with a receipt, in order.
+    ///
+    /// Each is guarded by worker and `seq`: where one of them does not match, it is [`Receipt::Stale`] and nothing
+    /// changes. If two are of one instance, the first makes the second stale. A row that another transaction
+    /// holds is [`Receipt::Busy`], and holds up none of the others. A row whose cancel was requested ends as
+    /// cancelled, whatever the outcome: [`Receipt::Cancelled`].
+    ///
+    /// One transaction holds the new row, its event, the consumed signals, the children or the unit it opens, what its
+    /// end takes off its parent's barrier, and the next holder of its lane. An error means that nothing of the batch was
+    /// committed, unless it is [`Error::Busy`]: then it may have been.
+    fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>>;
+
+    /// How many groups of outcomes are worth committing at a time: one, unless the store writes several at once.
     fn groups_max(&self) -> usize {
         1
     }
 
-    /// Commits outcomes, each guarded by worker and `seq`, with a receipt each. If two are of one instance, the first
-    /// makes the second stale.
-    fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>>;
+    // A step's own writes, which a store may leave out.
 
-    /// Opens a transaction for a step's own writes, where a store can keep one open beside its others.
-    fn begin(&self) -> Reply<'_, Rider>;
+    /// Opens a transaction for a step's own writes. It rides with the outcome ([`Store::commit_with`]), or is dropped and
+    /// then rolled back.
+    fn begin(&self) -> Reply<'_, Rider> {
+        Box::pin(async { Err(NO_OWN_WRITES) })
+    }
 
-    /// Whether [`Store::commit_with`] takes closures that it runs inside the commit, as one writer can.
+    /// Whether [`Store::commit_with`] runs closures inside the commit, as a store with one writer can.
     fn runs_closures(&self) -> bool {
         false
     }
 
-    /// Commits one outcome together with its step's own writes. If those fail it is [`crate::Error::OwnWrites`]; after
-    /// any other error neither is committed, and the claim stays.
-    fn commit_with(&self, worker: WorkerId, commit: Commit, rider: Rider) -> Reply<'_, Written<Receipt>>;
+    /// Commits one outcome as [`Store::commit`] does, together with its step's own writes: both or neither. Writes that
+    /// fail are [`Error::OwnWrites`]. After any other error neither is committed, and the claim stays.
+    fn commit_with(&self, worker: WorkerId, commit: Commit, rider: Rider) -> Reply<'_, Written<Receipt>> {
+        let _ = (worker, commit, rider);
+        Box::pin(async { Err(NO_OWN_WRITES) })
+    }
 
-    /// Wakes up to `rows_max` rows whose moment has come.
+    // The clock and the leases.
+
+    /// Wakes up to `rows_max` rows whose `wake_at` has come, and closes what is late of units. Answers with the next
+    /// moment, so that nobody polls for it. Waking does not touch `attempt`.
     fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>>;
 
-    /// Registers a worker, and ends the lease of an earlier one of that name or of a dead process here.
+    /// Registers a worker, stores what it declares, and ends the lease of an earlier worker of that name or of a process
+    /// on this host that is gone. Ids of workers are never used again.
     fn register(&self, worker: NewWorker) -> Reply<'_, WorkerId>;
 
-    /// What workers declared of the machines they run, whether or not they still live; `None` if that is as it was at
-    /// this mark.
-    fn declared(&self, known: Option<String>) -> Reply<'_, Option<Declarations>>;
-
-    /// Renews a worker's lease.
+    /// Renews a worker's lease and lists its claims, or answers [`Lease::Lost`] if the lease is over. A lost lease never
+    /// comes back: the worker registers anew.
     fn heartbeat(&self, worker: WorkerId, lease: Duration) -> Reply<'_, Lease>;
 
-    /// Ends a worker's lease, so that what it still holds can be reaped at once.
+    /// Ends a worker's lease, so that its remaining claims can be reaped at once.
     fn deregister(&self, worker: WorkerId) -> Reply<'_, ()>;
 
-    /// Notes what steps that this worker runs report. What is no longer run as it was is left out.
-    fn report(&self, worker: WorkerId, batch: Vec<NewProgress>) -> Reply<'_, Written<()>>;
-
-    /// What steps that run have reported last, up to `rows_max`.
-    fn reports(&self, which: Reports, rows_max: usize) -> Reply<'_, Vec<Progress>>;
-
-    /// Gives back these of a worker's claims, each an instance and the `seq` at which it is claimed, which nobody
-    /// runs. Returns those that it still holds, as somebody else's transaction keeps them busy. Claims that their
-    /// instances have moved on from are left alone.
+    /// Gives back claims of a worker, each named by its instance and the `seq` at which it was claimed. A claim whose
+    /// instance has moved on is left alone. Returns those that another transaction keeps busy, which the worker still
+    /// holds.
     fn release(
         &self,
         worker: WorkerId,
@@ -141,19 +173,30 @@ pub trait Store: UnitStore + Send + Sync + 'static {
         tried: Tried,
     ) -> Reply<'_, Written<Vec<InstanceId>>>;
 
-    /// Takes back up to `rows_max` claims of workers whose lease is over. An instance whose step was lost in this way
-    /// `crashes_max` times in a row, with no commit between them, has failed.
+    /// Takes back up to `rows_max` claims of workers whose lease is over: each row is runnable again in its old place,
+    /// with `attempt` one higher. A row with a requested cancel ends as cancelled. One whose step was lost in this way
+    /// `crashes_max` times in a row, with no commit between, fails.
     fn reap(&self, rows_max: usize, crashes_max: u32) -> Reply<'_, Written<usize>>;
 
-    /// Removes up to `rows_max` ended instances, and old events, and says how many rows went.
+    /// Stores what running steps of this worker report. A report of a run that is over is dropped. Reports are hints:
+    /// without an override they are all dropped.
+    fn report(&self, worker: WorkerId, batch: Vec<NewProgress>) -> Reply<'_, Written<()>> {
+        let _ = (worker, batch);
+        Box::pin(async { Ok(Written::default()) })
+    }
+
+    /// Removes up to `rows_max` ended instances and old events, and answers how many rows went.
     fn collect(&self, collect: Collect) -> Reply<'_, Collected>;
 
-    /// Cancels an instance, at once or when its running step ends.
+    // What operators do. None of them waits for a step that runs.
+
+    /// Cancels an instance and, downwards, its live children. One whose step runs is marked and ends with that step; its
+    /// worker hears of it by the effects, or at its next heartbeat.
     fn cancel(&self, namespace: String, target: Target, request: CancelRequest)
     -> Reply<'_, Written<Cancel>>;
 
-    /// Makes an ended instance runnable again, at its step or elsewhere. With an expected `seq`, an instance that is at
-    /// another one is left alone: [`crate::Error::StaleSeq`].
+    /// Makes an ended instance runnable again, at its step or elsewhere. With an expected `seq`, an instance at another
+    /// one is left alone: [`Error::StaleSeq`].
     fn retry(
         &self,
         namespace: String,
@@ -162,7 +205,8 @@ pub trait Store: UnitStore + Send + Sync + 'static {
         expected_seq: Option<u64>,
     ) -> Reply<'_, Written<InstanceId>>;
 
-    /// Puts an instance's brake on or off, perhaps only if it is at this `seq`.
+    /// Puts an instance's brake on or off, with an expected `seq` as [`Store::retry`] has it. A paused instance keeps its
+    /// status, takes signals, and is not claimed.
     fn pause(
         &self,
         namespace: String,
@@ -171,8 +215,8 @@ pub trait Store: UnitStore + Send + Sync + 'static {
         expected_seq: Option<u64>,
     ) -> Reply<'_, Written<InstanceId>>;
 
-    /// Drops or edits a signal in the inbox of an instance whose step does not run, live or put away with its end. An
-    /// instance that is parked on an edited signal is woken by it; one that was woken by a dropped one alone waits again.
+    /// Drops or edits a signal in the inbox of an instance whose step does not run, live or ended. An instance parked on
+    /// an edited signal is woken by it; one that only a dropped signal had woken waits again.
     fn amend(
         &self,
         namespace: String,
@@ -180,140 +224,23 @@ pub trait Store: UnitStore + Send + Sync + 'static {
         request: AmendRequest,
     ) -> Reply<'_, Written<InstanceId>>;
 
-    /// Adds and removes an instance's tags, and gives those that it has then. Not a transition.
+    /// Adds and removes an instance's tags, and returns those that it has then. Not a transition.
     fn tag(&self, namespace: String, target: Target, change: TagChange) -> Reply<'_, Vec<String>>;
 
     /// Puts a queue's brake on or off.
     fn pause_queue(&self, namespace: String, queue: String, brake: Brake) -> Reply<'_, Written<()>>;
 
-    /// One instance.
-    fn get(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>>;
-
-    /// Whose instances these targets are, in order; `None` for one that is not there.
-    fn addressees(&self, namespace: String, targets: Vec<Target>) -> Reply<'_, Vec<Option<Addressee>>>;
-
-    /// One instance's head: its row without its documents, so `state` is null and `output` is `None`. It costs little
-    /// however large they are.
-    fn head(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>>;
-
-    /// Instances, newest first; those that wait for a signal, oldest first. With documents, a page ends with the
-    /// instance whose documents reach [`PAGE_BYTES_MAX`], and goes on from there.
-    fn list(&self, filter: Filter) -> Reply<'_, Page>;
-
-    /// Events of an instance's history, each with the state after it.
-    fn history(&self, id: InstanceId, events: Events, bounds: Bounds) -> Reply<'_, Portion<Event>>;
-
-    /// Signals that wait for an instance, in order of arrival: those after this one, or from the first.
-    fn inbox(
-        &self,
-        id: InstanceId,
-        after: Option<SignalId>,
-        bounds: Bounds,
-    ) -> Reply<'_, Portion<InboxSignal>>;
-
-    /// What is needed to explain why an instance is not moving.
-    fn situation(&self, namespace: String, target: Target) -> Reply<'_, Option<Situation>>;
-
-    /// Counts and queues, of one namespace or of all, and every worker.
-    fn stats(&self, namespace: Option<String>) -> Reply<'_, Stats>;
-
-    // What a server needs beside: the overview, those who watch, API keys, the audit log, kept answers.
-
-    /// What store this is, and whether it answers.
-    fn about(&self) -> Reply<'_, About>;
-
-    /// What is runnable and what is awaited, with ages: of one namespace or of all.
-    fn backlog(&self, namespace: Option<String>) -> Reply<'_, Backlog>;
-
-    /// Looks at up to `rows_max` transitions after a position, in the order of their commits, and tells those of
-    /// one namespace or of all. Without a position, tells where the end is. Instances without a history tell nothing.
-    fn changes(&self, namespace: Option<String>, after: Option<i64>, rows_max: usize) -> Reply<'_, Changes>;
-
-    /// Stores an API key.
-    fn add_api_key(&self, new: NewApiKey) -> Reply<'_, ApiKey>;
-
-    /// An API key by its public part, live or not.
-    fn api_key(&self, id: String) -> Reply<'_, Option<ApiKey>>;
-
-    /// The API keys of one namespace or of all, oldest first.
-    fn api_keys(&self, namespace: Option<String>) -> Reply<'_, Vec<ApiKey>>;
-
-    /// Revokes an API key of one namespace or of any; `None` if there is no such key.
-    fn revoke_api_key(&self, namespace: Option<String>, id: String) -> Reply<'_, Option<ApiKey>>;
-
-    /// Appends to the audit log.
-    fn record_audit(&self, entries: Vec<NewAudit>) -> Reply<'_, ()>;
-
-    /// Entries of the audit log, newest first.
-    fn audit(&self, filter: AuditFilter) -> Reply<'_, Vec<Audit>>;
-
-    /// Asks whether a repeatable request was sent before, and if not, notes that it is under way.
-    fn admit(&self, request: Repeatable) -> Reply<'_, Admission>;
-
-    /// Keeps the answer of an admitted request; without one, forgets that it was under way.
-    fn answer(&self, namespace: String, key: String, answer: Option<Answer>) -> Reply<'_, ()>;
-
-    /// Removes up to `rows_max` each of kept answers and entries of the audit log that are older than this.
-    fn tidy(&self, answers_for: Duration, audit_for: Duration, rows_max: usize) -> Reply<'_, usize>;
-}
-
-/// A write's answer, and what it made possible.
-#[derive(Clone, Debug, Default)]
-pub struct Written<T> {
-    /// The answer.
-    pub value: T,
-    /// What to poke.
-    pub effects: Effects,
-}
-
-/// Hints that follow a commit. Losing them costs time, never work.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Effects {
-    /// Queues in which a row became runnable.
-    pub queues: BTreeSet<String>,
-    /// The nearest moment that was armed.
-    pub wake_at: Option<Timestamp>,
-    /// Instances that ended.
-    pub ended: Vec<InstanceId>,
-    /// Executing instances that someone wants cancelled.
-    pub cancel: Vec<InstanceId>,
-    /// A brake was put on: what is claimed and has not started should not.
-    pub braked: bool,
-}
-
-impl Namespaces {
-    /// Whether this namespace is one of them.
-    pub fn contains(&self, namespace: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::Only(names) => names.iter().any(|name| name == namespace),
-        }
+    /// This store as one that a server can work on; `None` from a store that leaves [`ServerStore`] out.
+    fn server(self: Arc<Self>) -> Option<Arc<dyn ServerStore>> {
+        None
     }
 }
 
-impl Effects {
-    /// Notes a moment that was armed.
-    pub fn arm(&mut self, at: Timestamp) {
-        self.wake_at = Some(self.wake_at.map_or(at, |armed| armed.min(at)));
-    }
-
-    /// Adds another write's.
-    pub fn merge(&mut self, other: Self) {
-        let Self { queues, wake_at, ended, cancel, braked } = other;
-        self.queues.extend(queues);
-        wake_at.into_iter().for_each(|at| self.arm(at));
-        self.ended.extend(ended);
-        self.cancel.extend(cancel);
-        self.braked |= braked;
-    }
-
-    /// Notes that a row in this queue can run.
-    pub fn runnable(&mut self, queue: &str) {
-        if !self.queues.contains(queue) {
-            self.queues.insert(queue.to_owned());
-        }
-    }
-}
+/// What a store says that leaves out [`Store::begin`] and [`Store::commit_with`].
+const NO_OWN_WRITES: Error = Error::WrongStore {
+    asked_for: "step's own writes",
+    instead: "this store commits outcomes alone; write elsewhere, and make it idempotent by `cx.seq()`",
+};
 
 /// A signal and whom it is for.
 #[derive(Clone, Debug)]
@@ -335,6 +262,16 @@ pub enum Namespaces {
     All,
     /// Just these.
     Only(Vec<String>),
+}
+
+impl Namespaces {
+    /// Whether this namespace is one of them.
+    pub fn contains(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.iter().any(|name| name == namespace),
+        }
+    }
 }
 
 /// What a worker wants to claim.
@@ -478,46 +415,4 @@ pub struct Due {
     pub woken: usize,
     /// The next moment, in the store's time.
     pub next: Option<Timestamp>,
-}
-
-/// A worker that registers.
-#[derive(Clone, Debug)]
-pub struct NewWorker {
-    /// Its name; a worker that registers under the same name takes over.
-    pub name: String,
-    /// The process it is.
-    pub process: Process,
-    /// How long its claims are safe without a heartbeat.
-    pub lease: Duration,
-    /// The namespaces it serves.
-    pub namespaces: Namespaces,
-    /// The queues it serves.
-    pub queues: Vec<String>,
-    /// The machines and versions it runs.
-    pub machines: Vec<(String, u32)>,
-    /// Those machines as its code declares them.
-    pub declares: Vec<Declaration>,
-}
-
-/// What a heartbeat found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lease {
-    /// The lease is renewed; these of its instances should be cancelled.
-    Held {
-        /// Executing instances that someone wants cancelled.
-        cancel: Vec<InstanceId>,
-        /// Every claim it holds, as the store sees it: an instance, and the `seq` at which it is claimed.
-        holds: Vec<(InstanceId, u64)>,
-    },
-    /// It is over: nothing this worker holds is its own any more.
-    Lost,
-}
-
-/// Whether a step ran on a claim that is given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tried {
-    /// None did: the row is as if it had not been claimed.
-    No,
-    /// One did, or may have: that counts as a try, and is an event.
-    Yes,
 }

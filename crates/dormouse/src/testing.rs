@@ -40,7 +40,7 @@ use jiff::Timestamp;
 use crate::clock::later;
 use crate::engine::EngineBuilder;
 use crate::store::sqlite::SqliteStore;
-use crate::store::{Filter, Stats, Store};
+use crate::store::{Filter, Queries, Stats, Store};
 use crate::{Client, Clock, Engine, Instance, InstanceId, Json, Result, Status, Target, VirtualClock};
 
 /// How long things may keep moving, in real time, before [`TestEngine::drain`] gives up.

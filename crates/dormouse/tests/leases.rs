@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dormouse::store::sqlite::SqliteStore;
-use dormouse::store::{Bounds, Events, Store};
+use dormouse::store::{Bounds, Events, Queries};
 use dormouse::{BoxError, Context, Engine, EventKind, Job, NewInstance, Status};
 use tempfile::TempDir;
 

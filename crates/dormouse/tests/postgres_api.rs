@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use database::Database;
 use dormouse::prelude::*;
-use dormouse::store::Store;
 use dormouse::store::postgres::PostgresStore;
+use dormouse::store::{Queries, ServerStore, Store};
 use dormouse::{Client, Engine, Error, Inserted, Json, NewSignal, Status};
 use sqlx::{Connection, PgConnection, Row};
 use tokio::sync::Semaphore;

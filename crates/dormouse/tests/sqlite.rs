@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse::store::sqlite::SqliteStore;
-use dormouse::store::{Filter, InteractionFilter, Store};
+use dormouse::store::{Filter, InteractionFilter, Queries};
 use dormouse::{At, Client, Engine, Error, Json, NewInstance, NewSignal, Status};
 use rusqlite::Connection;
 use tempfile::TempDir;

@@ -73,7 +73,7 @@ pub(super) async fn create_key(call: Call<Nothing, NewKeyBody>) -> Result<Answer
     };
     let expires = expires_in.as_deref().map(span::parse).transpose().map_err(Problem::invalid)?;
     let (new, secret) = make_key(label, call.caller.namespace, scope, expires.map(When::In))?;
-    let key: ApiKeyView = call.client.store().add_api_key(new).await?.into();
+    let key: ApiKeyView = call.app.store.add_api_key(new).await?.into();
     Answer::created(format!("{}/{}", call.parts.full_path, key.id), MadeKeyView { secret, key })
 }
 
@@ -84,13 +84,13 @@ pub(super) struct KeysView {
 }
 
 pub(super) async fn keys(call: Call) -> Result<Answer<KeysView>, Problem> {
-    let keys = call.client.store().api_keys(Some(call.caller.namespace)).await?;
+    let keys = call.app.store.api_keys(Some(call.caller.namespace)).await?;
     Answer::ok(KeysView { api_keys: keys.into_iter().map(Into::into).collect() })
 }
 
 pub(super) async fn revoke_key(call: Call<Nothing, Nothing>) -> Result<Answer<ApiKeyView>, Problem> {
     let id = call.path("api_key").trim_start_matches("dmk_").to_owned();
-    let revoked = call.client.store().revoke_api_key(Some(call.caller.namespace), id).await?;
+    let revoked = call.app.store.revoke_api_key(Some(call.caller.namespace), id).await?;
     let unknown = || Problem::new(Cause::NotFound, "there is no such API key in this namespace");
     Answer::ok(revoked.ok_or_else(unknown)?.into())
 }
@@ -116,7 +116,7 @@ pub(super) async fn audit(call: Call<AuditQuery>) -> Result<Answer<Page<AuditVie
     let before = cursor.map(|cursor| cursor::decode(List::Audit, &cursor)).transpose()?;
     let namespace = Some(call.caller.namespace);
     let filter = AuditFilter { namespace, who, what, target, before, limit: limit + 1 };
-    let mut entries = call.client.store().audit(filter).await?;
+    let mut entries = call.app.store.audit(filter).await?;
     let has_more = entries.len() > limit;
     entries.truncate(limit);
     let last = entries.last().filter(|_| has_more);

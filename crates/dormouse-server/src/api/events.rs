@@ -56,7 +56,7 @@ pub(super) async fn watch(call: Call<Query>) -> Result<Stream, Problem> {
     let interest = Interest { namespace: Some(namespace.clone()), machine, instance, queue };
     // Listening starts before the first read, so that nothing falls between the two.
     let live = call.app.feed.listen(interest.clone()).await?;
-    let store = call.app.client.store();
+    let store = &call.app.store;
     let start = match last {
         Some(last) => last,
         None => store.changes(Some(namespace.clone()), None, 0).await?.next,
@@ -106,7 +106,7 @@ impl Watcher {
     /// Waits for something to tell. `None` if nothing can be told any more.
     async fn gather(&mut self) -> Option<()> {
         if self.is_behind {
-            let store = self.app.client.store();
+            let store = &self.app.store;
             let read = store.changes(Some(self.namespace.clone()), Some(self.last), ROWS_MAX).await;
             let read =
                 read.inspect_err(|error| tracing::warn!(%error, "a watcher could not catch up")).ok()?;

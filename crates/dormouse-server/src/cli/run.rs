@@ -53,7 +53,7 @@ pub(super) async fn serve(globals: &Globals, args: Serve, machines: Machines) ->
     let access = access_at(&client, args.bind, args.auth, &args.allow_hosts).await?;
     let runs = !args.no_worker && client.registry().machines().next().is_some();
     let engine = if runs { Some(builder.start().await?) } else { None };
-    let mut server = Server::new(client, access)
+    let mut server = Server::new(client, access)?
         .waits_at_once(AtOnce::of(args.waits_max))
         .streams_at_once(AtOnce::of(args.streams_max));
     if let Some(exporter) = exporter {

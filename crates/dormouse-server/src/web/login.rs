@@ -40,7 +40,7 @@ pub(super) async fn enter(visit: Visit) -> Answered {
         return visit.go("/");
     }
     let sent = visit.form.get("key").unwrap_or_default();
-    let Some(key) = visit.app.door.key(sent, &**visit.client.store()).await? else {
+    let Some(key) = visit.app.door.key(sent, &*visit.app.store).await? else {
         let told = "the API key is unknown, has expired, or was revoked: go back and try another";
         let problem = Problem::new(Cause::Forbidden, told);
         visit.app.refused_stranger(&visit.head.extensions, "session.open", &problem).await;

@@ -119,7 +119,7 @@ pub(super) async fn audit(visit: Visit) -> Answered {
         before,
         limit: ROWS + 1,
     };
-    let store = visit.client.store();
+    let store = &visit.app.store;
     let mut entries = store.audit(filter).await?;
     let now = store.about().await?.now;
     let has_more = entries.len() > ROWS;

@@ -81,7 +81,7 @@ type Live = (Listener, i64);
 /// Listens, and counts what happened just before.
 async fn start(app: &Arc<App>) -> Option<Live> {
     let live = app.feed.listen(Interest::default()).await.ok()?;
-    let store = app.client.store();
+    let store = &app.store;
     let end = store.changes(None, None, 0).await.ok()?.next;
     let from = end.saturating_sub(SEED_ROWS as i64).max(0);
     let before = store.changes(None, Some(from), SEED_ROWS).await.ok()?;

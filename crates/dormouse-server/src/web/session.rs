@@ -92,7 +92,7 @@ pub(super) async fn visitor(
     headers: &HeaderMap,
     needs: Needs,
 ) -> Result<(Caller, Option<SessionId>), Problem> {
-    let store = &**app.client.store();
+    let store = &*app.store;
     if !app.door.asks_for_keys() {
         let caller = app.door.caller(headers, store).await?;
         return Ok((Caller { namespace: chosen(app, headers).unwrap_or(caller.namespace), ..caller }, None));
@@ -114,7 +114,7 @@ pub(super) async fn visitor(
 /// Whom a session belongs to, as long as it and its API key are good.
 pub(super) async fn caller_of(app: &App, id: &SessionId) -> Result<Option<Caller>, Problem> {
     let Some(Session { key, key_hash, .. }) = app.web.sessions.find(id) else { return Ok(None) };
-    let key = app.door.key_of(&key, &key_hash, &**app.client.store()).await?;
+    let key = app.door.key_of(&key, &key_hash, &*app.store).await?;
     Ok(key.map(Caller::from))
 }
 

@@ -159,7 +159,7 @@ async fn a_revoked_key_is_refused_within_seconds(database: Database) {
     site.set_key(&key);
     site.get("/v1/stats").await.expect(200);
     let id = key.trim_start_matches("dmk_").split('_').next().expect("an id").to_owned();
-    site.client.store().revoke_api_key(None, id).await.expect("a write");
+    site.client.server_store().expect("a store for servers").revoke_api_key(None, id).await.expect("a write");
     let revoked = tokio::time::Instant::now();
     while site.get("/v1/stats").await.status == 200 {
         assert!(revoked.elapsed() < std::time::Duration::from_secs(5), "it still opens the door");

@@ -98,7 +98,8 @@ impl Database {
         let engine = builder.start().await.expect("the engine starts");
         let client = engine.client();
         let stopping = CancellationToken::new();
-        let server = Server::new(client.clone(), access).stopping(stopping.clone());
+        let server =
+            Server::new(client.clone(), access).expect("a store for servers").stopping(stopping.clone());
         let server = set(server.resume_tokens(tokens()));
         let address = listen(server).await;
         Site {
@@ -118,7 +119,12 @@ impl Database {
             Engine::open(&self.url).await.expect("it opens").machine(Shop).start().await.expect("it starts");
         let client = engine.client();
         let router = axum::Router::new()
-            .nest(prefix, Server::new(client.clone(), Access::open_on_loopback()).router())
+            .nest(
+                prefix,
+                Server::new(client.clone(), Access::open_on_loopback())
+                    .expect("a store for servers")
+                    .router(),
+            )
             .route("/mine", axum::routing::get(|| async { "mine" }));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -213,13 +219,23 @@ impl Site {
         let client = self.client.in_namespace(namespace).expect("a good name");
         let (new, secret) = new_key(namespace, scope);
         let expires = lasts.map(dormouse::When::In);
-        client.store().add_api_key(dormouse::store::NewApiKey { expires, ..new }).await.expect("a key");
+        client
+            .server_store()
+            .expect("a store for servers")
+            .add_api_key(dormouse::store::NewApiKey { expires, ..new })
+            .await
+            .expect("a key");
         secret
     }
 
     pub async fn revoke(&self, key: &str) {
         let id = key.trim_start_matches("dmk_").split('_').next().expect("an id").to_owned();
-        self.client.store().revoke_api_key(None, id).await.expect("a write");
+        self.client
+            .server_store()
+            .expect("a store for servers")
+            .revoke_api_key(None, id)
+            .await
+            .expect("a write");
     }
 
     pub fn set_key(&mut self, key: &str) {
@@ -483,7 +499,9 @@ impl Site {
 
     /// Another server over the same database, open to anyone, that works through this client.
     pub async fn beside(&self, client: Client) -> Self {
-        let server = Server::new(client.clone(), Access::open_on_loopback()).resume_tokens(tokens());
+        let server = Server::new(client.clone(), Access::open_on_loopback())
+            .expect("a store for servers")
+            .resume_tokens(tokens());
         let address = listen(server).await;
         let stopping = CancellationToken::new();
         Self { client, address, stopping, prefix: String::new(), key: None, _engine: None, _database: None }

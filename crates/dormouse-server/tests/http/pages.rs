@@ -278,6 +278,7 @@ async fn a_server_can_do_without_its_dashboard(database: Database) {
     let site = database.open().await;
     let router =
         dormouse_server::Server::new(site.client.clone(), dormouse_server::Access::open_on_loopback())
+            .expect("a store for servers")
             .without_dashboard()
             .router();
     for (path, status) in [("/", 404), ("/instances", 404), ("/assets/dormouse.js", 404), ("/v1/stats", 200)]

@@ -228,7 +228,7 @@ async fn a_session_ends_within_seconds_of_its_key(database: Database) {
     assert_eq!(stream.status(), 200);
     let mut stream = axum::body::Body::new(stream.into_body()).into_data_stream();
     let id = key.trim_start_matches("dmk_").split('_').next().expect("an id").to_owned();
-    site.client.store().revoke_api_key(None, id).await.expect("a write");
+    site.client.server_store().expect("a store for servers").revoke_api_key(None, id).await.expect("a write");
     let revoked = tokio::time::Instant::now();
     while browser.get("/").await.status == 200 {
         assert!(revoked.elapsed() < std::time::Duration::from_secs(5), "it still opens the door");

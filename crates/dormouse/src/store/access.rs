@@ -6,7 +6,51 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::{Reply, Store};
 use crate::{EventKind, InstanceId, Status, When};
+
+/// What only a server needs: API keys, the audit log, kept answers, and the feed of changes.
+///
+/// A store may leave it out, and then works embedded and has no server: implement [`Store::server`] to offer it. Nothing
+/// here touches an instance, and no verb of the engine touches what is here.
+pub trait ServerStore: Store {
+    /// Reads up to `rows_max` transitions after a position, in the order of their commits, and returns those of one
+    /// namespace or of all. Without a position, returns where the end is. Instances without a history have no changes.
+    ///
+    /// A position must not pass over a transaction that is still open: whoever reads on from [`Changes::next`] sees every
+    /// change once.
+    fn changes(&self, namespace: Option<String>, after: Option<i64>, rows_max: usize) -> Reply<'_, Changes>;
+
+    /// Stores an API key. Its id must be new.
+    fn add_api_key(&self, new: NewApiKey) -> Reply<'_, ApiKey>;
+
+    /// An API key by its public part, live or not.
+    fn api_key(&self, id: String) -> Reply<'_, Option<ApiKey>>;
+
+    /// The API keys of one namespace or of all, oldest first.
+    fn api_keys(&self, namespace: Option<String>) -> Reply<'_, Vec<ApiKey>>;
+
+    /// Revokes an API key of one namespace or of any; `None` if there is no such key. Revoking it again keeps the first
+    /// moment.
+    fn revoke_api_key(&self, namespace: Option<String>, id: String) -> Reply<'_, Option<ApiKey>>;
+
+    /// Appends to the audit log, all entries or none.
+    fn record_audit(&self, entries: Vec<NewAudit>) -> Reply<'_, ()>;
+
+    /// Entries of the audit log, newest first.
+    fn audit(&self, filter: AuditFilter) -> Reply<'_, Vec<Audit>>;
+
+    /// Looks whether a repeatable request was sent before, and if not, notes in the same transaction that it is under
+    /// way: of two that come at once, one is new.
+    fn admit(&self, request: Repeatable) -> Reply<'_, Admission>;
+
+    /// Keeps the answer of an admitted request. Without an answer, forgets that it was under way, so that it can be sent
+    /// again as if it were new.
+    fn answer(&self, namespace: String, key: String, answer: Option<Answer>) -> Reply<'_, ()>;
+
+    /// Removes kept answers and entries of the audit log that are older than this, up to `rows_max` of each.
+    fn tidy(&self, answers_for: Duration, audit_for: Duration, rows_max: usize) -> Reply<'_, usize>;
+}
 
 /// What an API key allows. Each scope includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -107,7 +151,7 @@ pub struct Audit {
     pub id: i64,
     /// When.
     pub at: Timestamp,
-    /// What is told.
+    /// What was done, by whom.
     pub entry: NewAudit,
 }
 
@@ -165,7 +209,7 @@ pub struct Answer {
     pub body: String,
 }
 
-/// A transition, as it is told to those who watch.
+/// A transition, as those who watch see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Its number: changes grow by it, over all instances.
@@ -201,66 +245,4 @@ pub struct Changes {
     pub next: i64,
     /// Whether there may be more already.
     pub more: bool,
-}
-
-/// What waits to run and what waits for signals, with ages.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Backlog {
-    /// Queues in which something is runnable, or whose brake is on.
-    pub queues: Vec<QueueDepth>,
-    /// What is awaited.
-    pub awaiting: Vec<Awaited>,
-}
-
-/// What is runnable in a queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueDepth {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// How many instances are runnable in it.
-    pub runnable: u64,
-    /// Since when the first of those that could be claimed waits.
-    pub oldest_runnable_at: Option<Timestamp>,
-    /// Whether its brake is on.
-    pub paused: bool,
-}
-
-/// A set of names that instances are parked on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Awaited {
-    /// The names.
-    pub names: Vec<String>,
-    /// How many instances, counted up to [`AWAITING_MAX`].
-    pub count: u64,
-    /// The instance among them that was inserted first.
-    pub oldest: InstanceId,
-    /// Since when that one is parked.
-    pub since: Timestamp,
-}
-
-/// How many await what, the most first.
-pub(super) fn counted(awaiting: Vec<Awaited>) -> Vec<(Vec<String>, u64)> {
-    let mut counts: Vec<_> = awaiting.into_iter().map(|awaited| (awaited.names, awaited.count)).collect();
-    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    counts
-}
-
-/// How far parked instances are counted for one set of names.
-pub const AWAITING_MAX: u64 = 10_000;
-
-/// What store this is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
-    /// Its kind: `sqlite` or `postgres`.
-    pub store: &'static str,
-    /// The version of the database.
-    pub version: String,
-    /// The version of the schema.
-    pub schema: i64,
-    /// The version of the schema when it was opened: 0 for a new file. Where migrating is a step of its own, the same.
-    pub schema_found: i64,
-    /// The store's time.
-    pub now: Timestamp,
 }

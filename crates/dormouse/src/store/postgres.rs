@@ -53,14 +53,12 @@ use self::types::Columns;
 pub(crate) use self::within::{addressee_in, deliver_in, insert_in};
 use crate::poke::Hub;
 use crate::store::{
-    About, Addressee, Admission, AmendRequest, Answer, ApiKey, Audit, AuditFilter, Backlog, Bounds, Brake,
-    Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due,
-    Effects, Events, Filter, Lease, NewApiKey, NewAudit, NewProgress, NewWorker, Page, Portion, Progress,
-    Reading, Receipt, Repeatable, Reply, Reports, Rider, Situation, Stats, Store, TagChange, Tried, Written,
+    AmendRequest, Brake, Cancel, CancelRequest, Claim, Claimed, Collect, Collected, Commit, Delivery, Due,
+    Effects, Lease, NewProgress, NewWorker, Reading, Receipt, Reply, Rider, ServerStore, Store, TagChange,
+    Tried, Written,
 };
 use crate::{
-    At, Clock, Delivered, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result, SignalId,
-    SystemClock, Target, When, WorkerId,
+    At, Clock, Delivered, Inserted, InstanceId, NewInstance, Result, SystemClock, Target, When, WorkerId,
 };
 
 /// What callers pass in, in a transaction of theirs.
@@ -180,6 +178,10 @@ impl Store for PostgresStore {
         Box::pin(async move { claim::claim(&self.engine, &claim).await })
     }
 
+    fn reading(&self, id: InstanceId, bytes_max: usize) -> Reply<'_, Reading> {
+        Box::pin(claim::reading(&self.db, id, bytes_max))
+    }
+
     fn groups_max(&self) -> usize {
         // While the server writes one, the next is put together here.
         GROUPS_MAX
@@ -205,10 +207,6 @@ impl Store for PostgresStore {
         Box::pin(async move { lease::register(&self.engine, &worker).await })
     }
 
-    fn declared(&self, known: Option<String>) -> Reply<'_, Option<Declarations>> {
-        Box::pin(async move { lease::declared(&self.db, known.as_deref()).await })
-    }
-
     fn heartbeat(&self, worker: WorkerId, lease: Duration) -> Reply<'_, Lease> {
         Box::pin(lease::heartbeat(&self.engine, worker, lease))
     }
@@ -219,10 +217,6 @@ impl Store for PostgresStore {
 
     fn report(&self, worker: WorkerId, batch: Vec<NewProgress>) -> Reply<'_, Written<()>> {
         Box::pin(async move { progress::report(&self.db, worker, &batch).await })
-    }
-
-    fn reports(&self, which: Reports, rows_max: usize) -> Reply<'_, Vec<Progress>> {
-        Box::pin(progress::reports(&self.db, which, rows_max))
     }
 
     fn release(
@@ -290,92 +284,7 @@ impl Store for PostgresStore {
         Box::pin(async move { operate::pause_queue(&self.db, &namespace, &queue, brake).await })
     }
 
-    fn get(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>> {
-        Box::pin(async move { query::get(&self.db, &namespace, &target).await })
-    }
-
-    fn addressees(&self, namespace: String, targets: Vec<Target>) -> Reply<'_, Vec<Option<Addressee>>> {
-        Box::pin(async move { query::addressees(&self.db, &namespace, &targets).await })
-    }
-
-    fn head(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>> {
-        Box::pin(async move { query::head(&self.db, &namespace, &target).await })
-    }
-
-    fn list(&self, filter: Filter) -> Reply<'_, Page> {
-        Box::pin(async move { query::list(&self.db, &filter).await })
-    }
-
-    fn history(&self, id: InstanceId, events: Events, bounds: Bounds) -> Reply<'_, Portion<Event>> {
-        Box::pin(query::history(&self.db, id, events, bounds))
-    }
-
-    fn reading(&self, id: InstanceId, bytes_max: usize) -> Reply<'_, Reading> {
-        Box::pin(claim::reading(&self.db, id, bytes_max))
-    }
-
-    fn inbox(
-        &self,
-        id: InstanceId,
-        after: Option<SignalId>,
-        bounds: Bounds,
-    ) -> Reply<'_, Portion<InboxSignal>> {
-        Box::pin(query::inbox(&self.db, id, after, bounds))
-    }
-
-    fn situation(&self, namespace: String, target: Target) -> Reply<'_, Option<Situation>> {
-        Box::pin(async move { query::situation(&self.db, &namespace, &target).await })
-    }
-
-    fn stats(&self, namespace: Option<String>) -> Reply<'_, Stats> {
-        Box::pin(async move { query::stats(&self.db, namespace.as_deref()).await })
-    }
-
-    fn about(&self) -> Reply<'_, About> {
-        Box::pin(access::about(&self.db))
-    }
-
-    fn backlog(&self, namespace: Option<String>) -> Reply<'_, Backlog> {
-        Box::pin(async move { backlog::backlog(&self.db, namespace.as_deref()).await })
-    }
-
-    fn changes(&self, namespace: Option<String>, after: Option<i64>, rows_max: usize) -> Reply<'_, Changes> {
-        Box::pin(async move { changes::changes(&self.db, namespace.as_deref(), after, rows_max).await })
-    }
-
-    fn add_api_key(&self, new: NewApiKey) -> Reply<'_, ApiKey> {
-        Box::pin(async move { access::add_api_key(&self.db, &new).await })
-    }
-
-    fn api_key(&self, id: String) -> Reply<'_, Option<ApiKey>> {
-        Box::pin(async move { Ok(access::api_keys(&self.db, None, Some(&id)).await?.pop()) })
-    }
-
-    fn api_keys(&self, namespace: Option<String>) -> Reply<'_, Vec<ApiKey>> {
-        Box::pin(async move { access::api_keys(&self.db, namespace.as_deref(), None).await })
-    }
-
-    fn revoke_api_key(&self, namespace: Option<String>, id: String) -> Reply<'_, Option<ApiKey>> {
-        Box::pin(async move { access::revoke_api_key(&self.db, namespace.as_deref(), &id).await })
-    }
-
-    fn record_audit(&self, entries: Vec<NewAudit>) -> Reply<'_, ()> {
-        Box::pin(async move { access::record_audit(&self.db, &entries).await })
-    }
-
-    fn audit(&self, filter: AuditFilter) -> Reply<'_, Vec<Audit>> {
-        Box::pin(async move { access::audit(&self.db, &filter).await })
-    }
-
-    fn admit(&self, request: Repeatable) -> Reply<'_, Admission> {
-        Box::pin(async move { access::admit(&self.db, &request).await })
-    }
-
-    fn answer(&self, namespace: String, key: String, answer: Option<Answer>) -> Reply<'_, ()> {
-        Box::pin(async move { access::answer(&self.db, &namespace, &key, answer.as_ref()).await })
-    }
-
-    fn tidy(&self, answers_for: Duration, audit_for: Duration, rows_max: usize) -> Reply<'_, usize> {
-        Box::pin(access::tidy(&self.db, answers_for, audit_for, rows_max))
+    fn server(self: Arc<Self>) -> Option<Arc<dyn ServerStore>> {
+        Some(self)
     }
 }

@@ -4,8 +4,57 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::store::Namespaces;
-use crate::{Instance, InstanceId, Process, Status, WorkerId};
+use super::{Declarations, Namespaces, Progress, Reply, Reports};
+use crate::{Event, InboxSignal, Instance, InstanceId, Process, SignalId, Status, Target, WorkerId};
+
+/// The queries. Each sees one moment of the store, holds up no write, and changes nothing.
+///
+/// What they cost must not grow with what they do not return: the lists are walked by an index, and end at their bounds.
+pub trait Queries: Send + Sync + 'static {
+    /// One instance, with its documents.
+    fn get(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>>;
+
+    /// One instance's head: its row without its documents, so `state` is null and `output` is `None`. It costs the same
+    /// however large they are.
+    fn head(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>>;
+
+    /// The machine, version and awaited names of these targets, in order; `None` for a target that is not there.
+    fn addressees(&self, namespace: String, targets: Vec<Target>) -> Reply<'_, Vec<Option<Addressee>>>;
+
+    /// Instances, newest first; those that wait for a signal, oldest first. With documents, a page ends with the
+    /// instance whose documents reach [`PAGE_BYTES_MAX`], and [`Page::next`] continues after it.
+    fn list(&self, filter: Filter) -> Reply<'_, Page>;
+
+    /// Events of an instance's history, each with the state after it.
+    fn history(&self, id: InstanceId, events: Events, bounds: Bounds) -> Reply<'_, Portion<Event>>;
+
+    /// Signals that wait for an instance, in order of arrival: those after this one, or from the first.
+    fn inbox(
+        &self,
+        id: InstanceId,
+        after: Option<SignalId>,
+        bounds: Bounds,
+    ) -> Reply<'_, Portion<InboxSignal>>;
+
+    /// Everything that can keep an instance from moving.
+    fn situation(&self, namespace: String, target: Target) -> Reply<'_, Option<Situation>>;
+
+    /// Counts and queues, of one namespace or of all, and every worker.
+    fn stats(&self, namespace: Option<String>) -> Reply<'_, Stats>;
+
+    /// What is runnable and what is awaited, with ages: of one namespace or of all.
+    fn backlog(&self, namespace: Option<String>) -> Reply<'_, Backlog>;
+
+    /// The last reports of steps that run, up to `rows_max`.
+    fn reports(&self, which: Reports, rows_max: usize) -> Reply<'_, Vec<Progress>>;
+
+    /// What workers declared of the machines they run, whether or not they still live. `None` if nothing has changed since
+    /// this mark: then it must be cheap, as callers ask often.
+    fn declared(&self, known: Option<String>) -> Reply<'_, Option<Declarations>>;
+
+    /// Which store this is, and its time. An answer means that the database answers.
+    fn about(&self) -> Reply<'_, About>;
+}
 
 /// What is to be known of an instance before it is sent a signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -196,7 +245,7 @@ pub struct Stats {
     /// Instances by status, at whatever place.
     pub statuses: BTreeMap<Status, u64>,
     /// Parked instances by what they await: the set of names, and how many, counted up to
-    /// [`AWAITING_MAX`](crate::store::AWAITING_MAX); the most first.
+    /// [`AWAITING_MAX`]; the most first.
     pub awaiting: Vec<(Vec<String>, u64)>,
     /// Queues whose brake is on, up to 1,000.
     pub paused_queues: Vec<QueueView>,
@@ -211,4 +260,66 @@ impl Stats {
     pub fn count(&self, status: Status) -> u64 {
         self.statuses.get(&status).copied().unwrap_or_default()
     }
+}
+
+/// What waits to run and what waits for signals, with ages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Queues in which something is runnable, or whose brake is on.
+    pub queues: Vec<QueueDepth>,
+    /// What is awaited.
+    pub awaiting: Vec<Awaited>,
+}
+
+/// What is runnable in a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueDepth {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// How many instances are runnable in it.
+    pub runnable: u64,
+    /// Since when the first of those that could be claimed waits.
+    pub oldest_runnable_at: Option<Timestamp>,
+    /// Whether its brake is on.
+    pub paused: bool,
+}
+
+/// A set of names that instances are parked on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// The names.
+    pub names: Vec<String>,
+    /// How many instances, counted up to [`AWAITING_MAX`].
+    pub count: u64,
+    /// The instance among them that was inserted first.
+    pub oldest: InstanceId,
+    /// Since when that one is parked.
+    pub since: Timestamp,
+}
+
+/// How many await what, the most first.
+pub(crate) fn counted(awaiting: Vec<Awaited>) -> Vec<(Vec<String>, u64)> {
+    let mut counts: Vec<_> = awaiting.into_iter().map(|awaited| (awaited.names, awaited.count)).collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    counts
+}
+
+/// How far parked instances are counted for one set of names.
+pub const AWAITING_MAX: u64 = 10_000;
+
+/// What store this is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// Its kind: `sqlite` or `postgres`.
+    pub store: &'static str,
+    /// The version of the database.
+    pub version: String,
+    /// The version of the schema.
+    pub schema: i64,
+    /// The version of the schema when it was opened: 0 for a new file. Where migrating is a step of its own, the same.
+    pub schema_found: i64,
+    /// The store's time.
+    pub now: Timestamp,
 }

@@ -45,14 +45,13 @@ use self::tx::Tx;
 use self::writer::{Sync, Writer};
 use crate::poke::Hub;
 use crate::store::{
-    About, Addressee, Admission, AmendRequest, Answer, ApiKey, Audit, AuditFilter, Backlog, Bounds, Brake,
-    Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Declarations, Delivery, Due,
-    Effects, Events, Filter, Lease, NewApiKey, NewAudit, NewProgress, NewWorker, Page, Portion, Progress,
-    Reading, Receipt, Repeatable, Reply, Reports, Rider, Situation, Stats, Store, TagChange, Tried, Written,
+    AmendRequest, Brake, Cancel, CancelRequest, Claim, Claimed, Collect, Collected, Commit, Delivery, Due,
+    Lease, NewProgress, NewWorker, Reading, Receipt, Reply, Rider, ServerStore, Store, TagChange, Tried,
+    Written,
 };
 use crate::{
-    At, Clock, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, NewInstance, Result,
-    SignalId, SystemClock, Target, When, WorkerId,
+    At, Clock, Delivered, Error, Inserted, InstanceId, NewInstance, Result, SystemClock, Target, When,
+    WorkerId,
 };
 
 /// A SQLite database file, or one in memory.
@@ -132,10 +131,6 @@ impl Store for SqliteStore {
         &self.hub
     }
 
-    fn poke(&self, effects: &Effects) {
-        self.hub.apply(effects);
-    }
-
     fn sleep(&self, until: When) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         self.clock.sleep_until(until.moment(self.clock.now()))
     }
@@ -150,6 +145,10 @@ impl Store for SqliteStore {
 
     fn claim(&self, claim: Claim) -> Reply<'_, Written<Vec<Claimed>>> {
         self.sweep(move |tx| claim::claim(tx, &claim))
+    }
+
+    fn reading(&self, id: InstanceId, bytes_max: usize) -> Reply<'_, Reading> {
+        self.read(move |conn| claim::reading(conn, id, bytes_max))
     }
 
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>> {
@@ -184,10 +183,6 @@ impl Store for SqliteStore {
         quiet(self.write(move |tx| lease::register(tx, &worker)))
     }
 
-    fn declared(&self, known: Option<String>) -> Reply<'_, Option<Declarations>> {
-        self.read(move |conn| lease::declared(conn, known.as_deref()))
-    }
-
     fn heartbeat(&self, worker: WorkerId, lease: Duration) -> Reply<'_, Lease> {
         quiet(self.sweep(move |tx| lease::heartbeat(tx, worker, lease)))
     }
@@ -198,10 +193,6 @@ impl Store for SqliteStore {
 
     fn report(&self, worker: WorkerId, batch: Vec<NewProgress>) -> Reply<'_, Written<()>> {
         self.sweep(move |tx| progress::report(tx, worker, &batch))
-    }
-
-    fn reports(&self, which: Reports, rows_max: usize) -> Reply<'_, Vec<Progress>> {
-        self.read(move |conn| progress::reports(conn, which, rows_max))
     }
 
     fn release(
@@ -267,104 +258,12 @@ impl Store for SqliteStore {
         self.write(move |tx| operate::pause_queue(tx, &namespace, &queue, brake))
     }
 
-    fn get(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>> {
-        self.read(move |conn| query::get(conn, &namespace, &target))
-    }
-
-    fn addressees(&self, namespace: String, targets: Vec<Target>) -> Reply<'_, Vec<Option<Addressee>>> {
-        self.read(move |conn| query::addressees(conn, &namespace, &targets))
-    }
-
-    fn head(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>> {
-        self.read(move |conn| query::head(conn, &namespace, &target))
-    }
-
-    fn list(&self, filter: Filter) -> Reply<'_, Page> {
-        self.read(move |conn| query::list(conn, &filter))
-    }
-
-    fn history(&self, id: InstanceId, events: Events, bounds: Bounds) -> Reply<'_, Portion<Event>> {
-        self.read(move |conn| query::history(conn, id, events, bounds))
-    }
-
-    fn reading(&self, id: InstanceId, bytes_max: usize) -> Reply<'_, Reading> {
-        self.read(move |conn| claim::reading(conn, id, bytes_max))
-    }
-
-    fn inbox(
-        &self,
-        id: InstanceId,
-        after: Option<SignalId>,
-        bounds: Bounds,
-    ) -> Reply<'_, Portion<InboxSignal>> {
-        self.read(move |conn| query::inbox_page(conn, id, after, bounds))
-    }
-
-    fn situation(&self, namespace: String, target: Target) -> Reply<'_, Option<Situation>> {
-        let now = self.clock.now();
-        self.read(move |conn| query::situation(conn, &namespace, &target, now))
-    }
-
-    fn stats(&self, namespace: Option<String>) -> Reply<'_, Stats> {
-        self.read(move |conn| query::stats(conn, namespace.as_deref()))
-    }
-
-    fn about(&self) -> Reply<'_, About> {
-        let (now, schema_found) = (self.clock.now(), self.schema_found);
-        self.read(move |conn| {
-            let version = rusqlite::version().to_owned();
-            Ok(About { store: "sqlite", version, schema: open::schema_version(conn)?, schema_found, now })
-        })
-    }
-
-    fn backlog(&self, namespace: Option<String>) -> Reply<'_, Backlog> {
-        self.read(move |conn| backlog::backlog(conn, namespace.as_deref()))
-    }
-
-    fn changes(&self, namespace: Option<String>, after: Option<i64>, rows_max: usize) -> Reply<'_, Changes> {
-        self.read(move |conn| changes::changes(conn, namespace.as_deref(), after, rows_max))
-    }
-
-    fn add_api_key(&self, new: NewApiKey) -> Reply<'_, ApiKey> {
-        quiet(self.write(move |tx| access::add_api_key(tx, &new)))
-    }
-
-    fn api_key(&self, id: String) -> Reply<'_, Option<ApiKey>> {
-        let now = self.clock.now();
-        self.read(move |conn| access::api_key(conn, &id, now))
-    }
-
-    fn api_keys(&self, namespace: Option<String>) -> Reply<'_, Vec<ApiKey>> {
-        let now = self.clock.now();
-        self.read(move |conn| access::api_keys(conn, namespace.as_deref(), now))
-    }
-
-    fn revoke_api_key(&self, namespace: Option<String>, id: String) -> Reply<'_, Option<ApiKey>> {
-        quiet(self.write(move |tx| access::revoke_api_key(tx, namespace.as_deref(), &id)))
-    }
-
-    fn record_audit(&self, entries: Vec<NewAudit>) -> Reply<'_, ()> {
-        quiet(self.write(move |tx| entries.iter().try_for_each(|entry| access::record_audit(tx, entry))))
-    }
-
-    fn audit(&self, filter: AuditFilter) -> Reply<'_, Vec<Audit>> {
-        self.read(move |conn| access::audit(conn, &filter))
-    }
-
-    fn admit(&self, request: Repeatable) -> Reply<'_, Admission> {
-        quiet(self.write(move |tx| access::admit(tx, &request)))
-    }
-
-    fn answer(&self, namespace: String, key: String, answer: Option<Answer>) -> Reply<'_, ()> {
-        quiet(self.write(move |tx| access::answer(tx, &namespace, &key, answer.as_ref())))
-    }
-
-    fn tidy(&self, answers_for: Duration, audit_for: Duration, rows_max: usize) -> Reply<'_, usize> {
-        quiet(self.sweep(move |tx| access::tidy(tx, answers_for, audit_for, rows_max)))
+    fn server(self: Arc<Self>) -> Option<Arc<dyn ServerStore>> {
+        Some(self)
     }
 }
 
-/// The answer alone, of a verb that makes nothing possible elsewhere.
+/// The answer alone, of a verb that has no effects.
 fn quiet<'a, T: Send + 'a>(written: Reply<'a, Written<T>>) -> Reply<'a, T> {
     Box::pin(async move { Ok(written.await?.value) })
 }

@@ -29,7 +29,7 @@ suite![
 const HOUR: Duration = Duration::from_secs(3600);
 
 async fn an_api_key_is_found_by_its_public_part_until_it_expires_or_is_revoked(kit: Kit) {
-    let store = &kit.store;
+    let store = kit.server();
     let made = store.add_api_key(api_key("one", Some(HOUR))).await.expect("a key");
     assert_eq!(store.api_key("one".into()).await.expect("a read"), Some(made.clone()));
     assert_eq!((made.hash, made.scope, made.is_live), ([7; 32], Scope::Operate, true));
@@ -45,7 +45,7 @@ async fn an_api_key_is_found_by_its_public_part_until_it_expires_or_is_revoked(k
 }
 
 async fn an_api_key_of_another_namespace_cannot_be_revoked(kit: Kit) {
-    let store = &kit.store;
+    let store = kit.server();
     store.add_api_key(api_key("one", None)).await.expect("a key");
     assert_eq!(store.revoke_api_key(Some("other".into()), "one".into()).await.expect("a write"), None);
     assert!(store.api_key("one".into()).await.expect("a read").expect("a key").is_live);
@@ -54,10 +54,10 @@ async fn an_api_key_of_another_namespace_cannot_be_revoked(kit: Kit) {
 
 async fn the_audit_log_is_told_newest_first_and_by_namespace(kit: Kit) {
     let entries = ["a", "b", "a"].iter().zip(1..).map(|(namespace, n)| audit(namespace, &n.to_string()));
-    kit.store.record_audit(entries.collect()).await.expect("a write");
+    kit.server().record_audit(entries.collect()).await.expect("a write");
     let targets = async |filter: AuditFilter| -> Vec<String> {
         let filter = AuditFilter { limit: 10, ..filter };
-        let found = kit.store.audit(filter).await.expect("a read");
+        let found = kit.server().audit(filter).await.expect("a read");
         found.into_iter().filter_map(|audit| audit.entry.target).collect()
     };
     assert_eq!(targets(AuditFilter::default()).await, ["3", "2", "1"]);
@@ -68,7 +68,7 @@ async fn the_audit_log_is_told_newest_first_and_by_namespace(kit: Kit) {
 }
 
 async fn a_repeated_request_gets_the_first_answer(kit: Kit) {
-    let store = &kit.store;
+    let store = kit.server();
     assert_eq!(store.admit(request(1)).await.expect("a write"), Admission::New);
     let answer = Answer { status: 201, body: "{}".into() };
     store.answer("default".into(), "k".into(), Some(answer.clone())).await.expect("a write");
@@ -81,7 +81,7 @@ async fn a_repeated_request_gets_the_first_answer(kit: Kit) {
 }
 
 async fn a_request_under_way_is_told_apart_and_given_up_after_a_while(kit: Kit) {
-    let store = &kit.store;
+    let store = kit.server();
     assert_eq!(store.admit(request(1)).await.expect("a write"), Admission::New);
     assert_eq!(store.admit(request(1)).await.expect("a write"), Admission::UnderWay);
     kit.advance(Duration::from_secs(60));
@@ -89,14 +89,14 @@ async fn a_request_under_way_is_told_apart_and_given_up_after_a_while(kit: Kit) 
 }
 
 async fn a_request_that_was_not_answered_may_be_sent_again(kit: Kit) {
-    let store = &kit.store;
+    let store = kit.server();
     assert_eq!(store.admit(request(1)).await.expect("a write"), Admission::New);
     store.answer("default".into(), "k".into(), None).await.expect("a write");
     assert_eq!(store.admit(request(2)).await.expect("a write"), Admission::New);
 }
 
 async fn old_answers_and_entries_are_tidied_away(kit: Kit) {
-    let store = &kit.store;
+    let store = kit.server();
     store.admit(request(1)).await.expect("a write");
     store.record_audit(vec![audit("a", "old")]).await.expect("a write");
     kit.advance(HOUR);
@@ -108,7 +108,7 @@ async fn old_answers_and_entries_are_tidied_away(kit: Kit) {
 }
 
 async fn changes_are_told_in_order_and_from_any_position(kit: Kit) {
-    let store = &kit.store;
+    let store = kit.server();
     let before = kit.feed_end().await;
     kit.insert(m()).await;
     assert_eq!(kit.feed(before, 1).await.len(), 1);
@@ -143,9 +143,9 @@ async fn changes_are_told_by_namespace(kit: Kit) {
     let theirs = tenant.start_many([m()]).await.expect("a start")[0].id();
     kit.insert(m()).await;
     assert_eq!(kit.feed(start, 3).await.len(), 3);
-    let told = kit.store.changes(Some("tenant".into()), Some(start), 10).await.expect("a read");
+    let told = kit.server().changes(Some("tenant".into()), Some(start), 10).await.expect("a read");
     assert_eq!(told.changes.iter().map(|change| change.instance).collect::<Vec<_>>(), [theirs]);
-    let all = kit.store.changes(None, Some(start), 10).await.expect("a read");
+    let all = kit.server().changes(None, Some(start), 10).await.expect("a read");
     assert_eq!((all.changes.len(), told.next), (3, all.next), "the position is everyone's");
 }
 
@@ -173,7 +173,7 @@ async fn a_reader_misses_nothing_of_what_many_write_at_once(kit: Kit) {
     let writers: Vec<_> = writers.collect();
     let (mut told, mut position) = (Vec::new(), start);
     while !writers.iter().all(tokio::task::JoinHandle::is_finished) {
-        let read = kit.store.changes(None, Some(position), 3).await.expect("a read");
+        let read = kit.server().changes(None, Some(position), 3).await.expect("a read");
         told.extend(read.changes);
         position = read.next;
     }

@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse::store::{
-    About, Addressee, Admission, AmendRequest, Answer, ApiKey, Assigned, Audit, AuditFilter, Backlog, Bounds,
-    Brake, Cancel, CancelRequest, Changes, Claim, Claimed, Collect, Collected, Commit, Completed, Completion,
-    Declarations, Delivery, Due, Effects, Events, Filter, InteractionCount, InteractionFilter, Lease,
-    Namespaces, NewApiKey, NewAudit, NewProgress, NewWorker, Outbox, Page, Portion, Progress, Reading,
-    Receipt, Repeatable, Reply, Reports, Rider, SendReport, Situation, Stats, Store, TagChange, Tried,
-    UnitStore, Which, Written,
+    About, Addressee, AmendRequest, Assigned, Backlog, Bounds, Brake, Cancel, CancelRequest, Claim, Claimed,
+    Collect, Collected, Commit, Completed, Completion, Declarations, Delivery, Due, Effects, Events, Filter,
+    InteractionCount, InteractionFilter, Lease, Namespaces, NewProgress, NewWorker, Outbox, Page, Portion,
+    Progress, Queries, Reading, Receipt, Reply, Reports, Rider, SendReport, ServerStore, Situation, Stats,
+    Store, TagChange, Tried, UnitStore, Which, Written,
 };
 use dormouse::{
     At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, Interaction,
@@ -121,6 +120,10 @@ impl Store for Faulty {
         self.pass("commit", self.inner.commit(worker, batch))
     }
 
+    fn server(self: Arc<Self>) -> Option<Arc<dyn ServerStore>> {
+        self.inner.clone().server()
+    }
+
     fn groups_max(&self) -> usize {
         self.inner.groups_max()
     }
@@ -137,11 +140,9 @@ impl Store for Faulty {
         commit_with(worker: WorkerId, commit: Commit, rider: Rider) -> Written<Receipt>;
         due(rows_max: usize) -> Written<Due>;
         register(worker: NewWorker) -> WorkerId;
-        declared(known: Option<String>) -> Option<Declarations>;
         heartbeat(worker: WorkerId, lease: Duration) -> Lease;
         deregister(worker: WorkerId) -> ();
         report(worker: WorkerId, batch: Vec<NewProgress>) -> Written<()>;
-        reports(which: Reports, rows_max: usize) -> Vec<Progress>;
         release(worker: WorkerId, claims: Vec<(InstanceId, u64)>, tried: Tried) -> Written<Vec<InstanceId>>;
         reap(rows_max: usize, crashes_max: u32) -> Written<usize>;
         collect(collect: Collect) -> Collected;
@@ -151,27 +152,24 @@ impl Store for Faulty {
         amend(namespace: String, target: Target, request: AmendRequest) -> Written<InstanceId>;
         tag(namespace: String, target: Target, change: TagChange) -> Vec<String>;
         pause_queue(namespace: String, queue: String, brake: Brake) -> Written<()>;
+        reading(id: InstanceId, bytes_max: usize) -> Reading;
+    }
+}
+
+impl Queries for Faulty {
+    pass_on! {
+        declared(known: Option<String>) -> Option<Declarations>;
+        reports(which: Reports, rows_max: usize) -> Vec<Progress>;
         get(namespace: String, target: Target) -> Option<Instance>;
         addressees(namespace: String, targets: Vec<Target>) -> Vec<Option<Addressee>>;
         list(filter: Filter) -> Page;
         history(id: InstanceId, events: Events, bounds: Bounds) -> Portion<Event>;
         inbox(id: InstanceId, after: Option<SignalId>, bounds: Bounds) -> Portion<InboxSignal>;
         head(namespace: String, target: Target) -> Option<Instance>;
-        reading(id: InstanceId, bytes_max: usize) -> Reading;
         situation(namespace: String, target: Target) -> Option<Situation>;
         stats(namespace: Option<String>) -> Stats;
         about() -> About;
         backlog(namespace: Option<String>) -> Backlog;
-        changes(namespace: Option<String>, after: Option<i64>, rows_max: usize) -> Changes;
-        add_api_key(new: NewApiKey) -> ApiKey;
-        api_key(id: String) -> Option<ApiKey>;
-        api_keys(namespace: Option<String>) -> Vec<ApiKey>;
-        revoke_api_key(namespace: Option<String>, id: String) -> Option<ApiKey>;
-        record_audit(entries: Vec<NewAudit>) -> ();
-        audit(filter: AuditFilter) -> Vec<Audit>;
-        admit(request: Repeatable) -> Admission;
-        answer(namespace: String, key: String, answer: Option<Answer>) -> ();
-        tidy(answers_for: Duration, audit_for: Duration, rows_max: usize) -> usize;
     }
 }
 

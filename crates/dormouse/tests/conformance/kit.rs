@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use dormouse::store::sqlite::SqliteStore;
 use dormouse::store::{
-    Bounds, Change, Claim, Claimed, Commit, Delivery, Events, Filter, Namespaces, NewWorker, Receipt, Stats,
-    Store,
+    Bounds, Change, Claim, Claimed, Commit, Delivery, Events, Filter, Namespaces, NewWorker, Receipt,
+    ServerStore, Stats, Store,
 };
 use dormouse::{
     At, Client, Clock, Context, Delivered, DynMachine, Engine, EngineBuilder, Event, EventKind, Fault,
@@ -267,9 +267,14 @@ impl Kit {
         assert_eq!(by_hand.into_iter().collect::<Vec<_>>(), kept, "after {what}");
     }
 
+    /// The store with what a server needs beside.
+    pub fn server(&self) -> Arc<dyn ServerStore> {
+        self.store.clone().server().expect("every store here can be served")
+    }
+
     /// Where the feed of changes ends.
     pub async fn feed_end(&self) -> i64 {
-        self.store.changes(None, None, 0).await.expect("a read").next
+        self.server().changes(None, None, 0).await.expect("a read").next
     }
 
     /// What the feed tells after a position, once that is this much: where many write, nothing is told that a
@@ -278,7 +283,7 @@ impl Kit {
         let deadline = tokio::time::Instant::now() + SOON;
         let (mut told, mut position) = (Vec::new(), after);
         loop {
-            let read = self.store.changes(None, Some(position), 7).await.expect("a read");
+            let read = self.server().changes(None, Some(position), 7).await.expect("a read");
             told.extend(read.changes);
             position = read.next;
             if !read.more {

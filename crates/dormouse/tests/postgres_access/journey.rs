@@ -97,7 +97,7 @@ pub async fn everything(client: &Client) {
 
 /// What a server does beside.
 async fn serve(client: &Client) {
-    let store = client.store();
+    let store = client.server_store().expect("a store for servers");
     let new = NewApiKey {
         id: format!("{:016x}", fastrand::u64(..)),
         hash: [7; 32],
@@ -141,7 +141,7 @@ async fn serve(client: &Client) {
 
 /// What a server looks at.
 pub async fn look(client: &Client) {
-    let store = client.store();
+    let store = client.server_store().expect("a store for servers");
     assert_eq!(store.about().await.expect("a read").store, "postgres");
     store.backlog(None).await.expect("a read");
     assert!(!store.changes(None, Some(0), 10).await.expect("a read").changes.is_empty());

@@ -1,7 +1,7 @@
 //! A database of an older schema is brought up to date with all that is in it.
 
 use dormouse::store::postgres::PostgresStore;
-use dormouse::store::{Filter, InteractionFilter, Store};
+use dormouse::store::{Filter, InteractionFilter, Queries, ServerStore};
 use dormouse::{Client, Error, Status};
 
 use crate::private::{connect, execute, number, server};
@@ -106,7 +106,13 @@ async fn what_an_older_schema_holds_is_counted_and_told_only_from_then_on() {
     let failed = Filter { status: Some(Status::Failed), limit: 10, ..Filter::default() };
     let failed = client.list(failed).await.expect("a list").instances.remove(0).id;
     client.retry(failed).await.expect("a retry");
-    let told = client.store().changes(None, Some(0), 10).await.expect("a read").changes;
+    let told = client
+        .server_store()
+        .expect("a store for servers")
+        .changes(None, Some(0), 10)
+        .await
+        .expect("a read")
+        .changes;
     assert_eq!(told.iter().map(|change| (change.instance, change.seq)).collect::<Vec<_>>(), [(failed, 2)]);
 }
 

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use dormouse::store::{Receipt, Store};
+use dormouse::store::{Queries, Receipt, Store};
 use dormouse::{Inserted, Target};
 use private_postgres::Server;
 

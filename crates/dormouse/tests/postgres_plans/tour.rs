@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use dormouse::store::{
     Bounds, Brake, CancelRequest, Claimed, Collect, Completion, Delivery, Events, Filter, InteractionFilter,
-    Lease, Namespaces, Receipt, SendOutcome, SendReport, Store, TagChange, Tried, UnitStore, Which,
+    Lease, Namespaces, Queries, Receipt, SendOutcome, SendReport, ServerStore, Store, TagChange, Tried,
+    UnitStore, Which,
 };
 use dormouse::{Delivered, Inserted, Interaction, Json, NewInstance, NewSignal, Status, Target, WorkerId};
 use private_postgres::Server;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dormouse::prelude::*;
 use dormouse::store::postgres::PostgresStore;
-use dormouse::store::{Namespaces, Receipt, Store, Tried, UnitStore};
+use dormouse::store::{Namespaces, Receipt, ServerStore, Store, Tried, UnitStore};
 use dormouse::{Client, Engine, Error, NewSignal, Target, Transition};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use tokio::task::JoinSet;

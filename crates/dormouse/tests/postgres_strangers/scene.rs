@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use dormouse::store::{Claimed, Commit, Receipt, Store};
+use dormouse::store::{Claimed, Commit, Queries, Receipt};
 use dormouse::{InstanceId, KeyScope, NewInstance, Status, Transition, WorkerId};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 

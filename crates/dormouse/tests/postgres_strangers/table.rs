@@ -4,8 +4,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use dormouse::store::{
-    Brake, Claimed, Commit, Completed, Completion, Lease, Namespaces, Receipt, SendOutcome, SendReport,
-    Store, UnitStore, Which,
+    Brake, Claimed, Commit, Completed, Completion, Lease, Namespaces, Queries, Receipt, SendOutcome,
+    SendReport, Store, UnitStore, Which,
 };
 use dormouse::{Delivered, INTERACTION_API, Interaction, Json, NewInstance, NewSignal, Status, Target};
 use tokio::task::JoinSet;

@@ -5,64 +5,107 @@ use std::time::Duration;
 
 use sqlx::postgres::PgRow;
 
+use super::PostgresStore;
+use super::changes::changes;
 use super::collect::AGE_US_MAX;
 use super::db::Db;
 use super::types::{Columns, readable, strange, when};
 use crate::clock::micros;
 use crate::store::{
-    About, Admission, Answer, ApiKey, Audit, AuditFilter, NewApiKey, NewAudit, Repeatable, Scope,
+    Admission, Answer, ApiKey, Audit, AuditFilter, Changes, NewApiKey, NewAudit, Repeatable, Reply, Scope,
+    ServerStore,
 };
 use crate::{Error, Result};
 
-pub(super) async fn about(db: &Db) -> Result<About> {
-    let sql = "select current_setting('server_version') as server, version, dormouse.now() as now \
-        from dormouse.schema";
-    let row = db.one(|| sqlx::query(sql)).await?;
-    let schema = row.number("version")?;
-    // Opening it changes nothing: a migration is a step of its own.
-    Ok(About {
-        store: "postgres",
-        version: row.value("server")?,
-        schema,
-        schema_found: schema,
-        now: row.moment("now")?,
-    })
-}
-
-pub(super) async fn add_api_key(db: &Db, new: &NewApiKey) -> Result<ApiKey> {
-    if new.label.contains('\0') {
-        return Err(Error::HoldsNul { what: "label" });
+impl ServerStore for PostgresStore {
+    fn changes(&self, namespace: Option<String>, after: Option<i64>, rows_max: usize) -> Reply<'_, Changes> {
+        Box::pin(async move { changes(&self.db, namespace.as_deref(), after, rows_max).await })
     }
-    let (at_us, in_us) = when(new.expires);
-    let statement = || {
-        sqlx::query(include_str!("api_key_add.sql"))
-            .bind(&new.id)
-            .bind(new.hash.as_slice())
-            .bind(&new.label)
-            .bind(&new.namespace)
-            .bind(new.scope.as_str())
-            .bind(at_us)
-            .bind(in_us)
-    };
-    read_api_key(&db.one(statement).await?)
+
+    fn add_api_key(&self, new: NewApiKey) -> Reply<'_, ApiKey> {
+        Box::pin(async move {
+            if new.label.contains('\0') {
+                return Err(Error::HoldsNul { what: "label" });
+            }
+            let (at_us, in_us) = when(new.expires);
+            let statement = || {
+                sqlx::query(include_str!("api_key_add.sql"))
+                    .bind(&new.id)
+                    .bind(new.hash.as_slice())
+                    .bind(&new.label)
+                    .bind(&new.namespace)
+                    .bind(new.scope.as_str())
+                    .bind(at_us)
+                    .bind(in_us)
+            };
+            read_api_key(&self.db.one(statement).await?)
+        })
+    }
+
+    fn api_key(&self, id: String) -> Reply<'_, Option<ApiKey>> {
+        Box::pin(async move { Ok(api_keys(&self.db, None, Some(&id)).await?.pop()) })
+    }
+
+    fn api_keys(&self, namespace: Option<String>) -> Reply<'_, Vec<ApiKey>> {
+        Box::pin(async move { api_keys(&self.db, namespace.as_deref(), None).await })
+    }
+
+    fn revoke_api_key(&self, namespace: Option<String>, id: String) -> Reply<'_, Option<ApiKey>> {
+        Box::pin(async move {
+            if id.contains('\0') {
+                return Ok(None);
+            }
+            let sql = include_str!("api_key_revoke.sql");
+            let rows = self.db.all(|| sqlx::query(sql).bind(&id).bind(&namespace)).await?;
+            rows.first().map(read_api_key).transpose()
+        })
+    }
+
+    fn record_audit(&self, entries: Vec<NewAudit>) -> Reply<'_, ()> {
+        Box::pin(async move { record_audit(&self.db, &entries).await })
+    }
+
+    fn audit(&self, filter: AuditFilter) -> Reply<'_, Vec<Audit>> {
+        Box::pin(async move { audit(&self.db, &filter).await })
+    }
+
+    fn admit(&self, request: Repeatable) -> Reply<'_, Admission> {
+        Box::pin(async move { admit(&self.db, &request).await })
+    }
+
+    fn answer(&self, namespace: String, key: String, answer: Option<Answer>) -> Reply<'_, ()> {
+        Box::pin(async move {
+            let keep = "update dormouse.answers set status = $3, body = $4 where namespace = $1 and key = $2";
+            let forget = "delete from dormouse.answers where namespace = $1 and key = $2 and status is null";
+            let statement = || match &answer {
+                Some(Answer { status, body }) => {
+                    sqlx::query(keep).bind(&namespace).bind(&key).bind(i32::from(*status)).bind(body)
+                }
+                None => sqlx::query(forget).bind(&namespace).bind(&key),
+            };
+            self.db.all(statement).await.map(drop)
+        })
+    }
+
+    fn tidy(&self, answers_for: Duration, audit_for: Duration, rows_max: usize) -> Reply<'_, usize> {
+        Box::pin(async move {
+            let sql = "select dormouse.tidy($1, $2, $3) as gone";
+            let rows_max = i32::try_from(rows_max).unwrap_or(i32::MAX);
+            let age = |kept_for: Duration| micros(kept_for).min(AGE_US_MAX);
+            let (answers, audit) = (age(answers_for), age(audit_for));
+            let statement = || sqlx::query(sql).bind(answers).bind(audit).bind(rows_max);
+            self.db.one(statement).await?.number("gone")
+        })
+    }
 }
 
-pub(super) async fn api_keys(db: &Db, namespace: Option<&str>, id: Option<&str>) -> Result<Vec<ApiKey>> {
+async fn api_keys(db: &Db, namespace: Option<&str>, id: Option<&str>) -> Result<Vec<ApiKey>> {
     if [namespace, id].into_iter().flatten().any(|text| text.contains('\0')) {
         return Ok(Vec::new());
     }
     let sql = include_str!("api_keys.sql");
     let rows = db.all(|| sqlx::query(sql).bind(namespace).bind(id)).await?;
     readable(&rows, read_api_key)
-}
-
-pub(super) async fn revoke_api_key(db: &Db, namespace: Option<&str>, id: &str) -> Result<Option<ApiKey>> {
-    if id.contains('\0') {
-        return Ok(None);
-    }
-    let sql = include_str!("api_key_revoke.sql");
-    let rows = db.all(|| sqlx::query(sql).bind(id).bind(namespace)).await?;
-    rows.first().map(read_api_key).transpose()
 }
 
 fn read_api_key(row: &PgRow) -> Result<ApiKey> {
@@ -81,7 +124,7 @@ fn read_api_key(row: &PgRow) -> Result<ApiKey> {
     })
 }
 
-pub(super) async fn record_audit(db: &Db, entries: &[NewAudit]) -> Result<()> {
+async fn record_audit(db: &Db, entries: &[NewAudit]) -> Result<()> {
     let column = |text: fn(&NewAudit) -> &str| -> Vec<Cow<'_, str>> {
         entries.iter().map(|entry| storable(text(entry))).collect()
     };
@@ -99,7 +142,7 @@ pub(super) async fn record_audit(db: &Db, entries: &[NewAudit]) -> Result<()> {
     db.all(statement).await.map(drop)
 }
 
-pub(super) async fn audit(db: &Db, filter: &AuditFilter) -> Result<Vec<Audit>> {
+async fn audit(db: &Db, filter: &AuditFilter) -> Result<Vec<Audit>> {
     let text = |text: &'_ Option<String>| text.as_deref().map(|text| storable(text).into_owned());
     let (who, what, target) = (text(&filter.who), text(&filter.what), text(&filter.target));
     let namespace = text(&filter.namespace);
@@ -132,12 +175,12 @@ fn read_audit(row: &PgRow) -> Result<Audit> {
     })
 }
 
-/// A text as the audit log takes it: whatever someone tried is told, and the database has no U+0000.
+/// A text as the audit log takes it: attempts with a U+0000 are recorded too, and the database cannot store one.
 fn storable(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { text.replace('\0', "\u{2400}").into() } else { text.into() }
 }
 
-pub(super) async fn admit(db: &Db, request: &Repeatable) -> Result<Admission> {
+async fn admit(db: &Db, request: &Repeatable) -> Result<Admission> {
     let sql = "select v.admission, v.status, v.body from dormouse.admit($1, $2, $3, $4, $5) v";
     let statement = || {
         sqlx::query(sql)
@@ -155,40 +198,4 @@ pub(super) async fn admit(db: &Db, request: &Repeatable) -> Result<Admission> {
         "answered" => Admission::Answered(Answer { status: row.number("status")?, body: row.value("body")? }),
         other => panic!("{other:?} is no admission"),
     })
-}
-
-/// Keeps the answer of a request that was admitted; without one, it may be sent again as if it were new.
-pub(super) async fn answer(db: &Db, namespace: &str, key: &str, answer: Option<&Answer>) -> Result<()> {
-    let statement = || match answer {
-        Some(Answer { status, body }) => sqlx::query(
-            "update dormouse.answers set status = $3, body = $4 where namespace = $1 and key = $2",
-        )
-        .bind(namespace)
-        .bind(key)
-        .bind(i32::from(*status))
-        .bind(body),
-        None => {
-            sqlx::query("delete from dormouse.answers where namespace = $1 and key = $2 and status is null")
-                .bind(namespace)
-                .bind(key)
-        }
-    };
-    db.all(statement).await.map(drop)
-}
-
-pub(super) async fn tidy(
-    db: &Db,
-    answers_for: Duration,
-    audit_for: Duration,
-    rows_max: usize,
-) -> Result<usize> {
-    let sql = "select dormouse.tidy($1, $2, $3) as gone";
-    let rows_max = i32::try_from(rows_max).unwrap_or(i32::MAX);
-    let statement = || {
-        sqlx::query(sql)
-            .bind(micros(answers_for).min(AGE_US_MAX))
-            .bind(micros(audit_for).min(AGE_US_MAX))
-            .bind(rows_max)
-    };
-    db.one(statement).await?.number("gone")
 }

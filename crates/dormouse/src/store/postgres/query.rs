@@ -4,51 +4,115 @@ use std::collections::HashMap;
 
 use sqlx::postgres::PgRow;
 
-use super::backlog::awaiting;
+use super::PostgresStore;
+use super::backlog::{awaiting, backlog};
 use super::db::{Db, Statement};
 use super::deliver::address;
+use super::lease::declared;
+use super::progress::reports;
 use super::types::{Columns, Moment, readable, strange};
-use crate::store::access::counted;
 use crate::store::{
-    Addressee, Bounds, Count, Events, Filter, Namespaces, PAGE_BYTES_MAX, PLACES_MAX, Page, Portion,
-    QUEUES_MAX, QueueView, Situation, Stats, WorkerView,
+    About, Addressee, Backlog, Bounds, Count, Declarations, Events, Filter, Namespaces, PAGE_BYTES_MAX,
+    PLACES_MAX, Page, Portion, Progress, QUEUES_MAX, Queries, QueueView, Reply, Reports, Situation, Stats,
+    WorkerView, counted,
 };
 use crate::{
     Event, EventKind, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, SignalId, Status,
     Target, WorkerId,
 };
 
-pub(super) async fn get(db: &Db, namespace: &str, target: &Target) -> Result<Option<Instance>> {
-    let (id, key) = address(target);
-    let sql = include_str!("get.sql");
-    let rows = db.all(|| sqlx::query(sql).bind(namespace).bind(id).bind(key)).await?;
-    rows.first().map(whole).transpose()
+impl Queries for PostgresStore {
+    fn get(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>> {
+        Box::pin(async move {
+            let (id, key) = address(&target);
+            let sql = include_str!("get.sql");
+            let rows = self.db.all(|| sqlx::query(sql).bind(&namespace).bind(id).bind(key)).await?;
+            rows.first().map(whole).transpose()
+        })
+    }
+
+    fn head(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>> {
+        Box::pin(async move { head(&self.db, &namespace, &target).await })
+    }
+
+    fn addressees(&self, namespace: String, targets: Vec<Target>) -> Reply<'_, Vec<Option<Addressee>>> {
+        Box::pin(async move {
+            let (ids, keys): (Vec<_>, Vec<_>) = targets.iter().map(address).unzip();
+            let sql = include_str!("addressees.sql");
+            let rows = self.db.all(|| sqlx::query(sql).bind(&namespace).bind(&ids).bind(&keys)).await?;
+            rows.iter().map(addressee).collect()
+        })
+    }
+
+    fn list(&self, filter: Filter) -> Reply<'_, Page> {
+        Box::pin(async move { list(&self.db, &filter).await })
+    }
+
+    fn history(&self, id: InstanceId, events: Events, bounds: Bounds) -> Reply<'_, Portion<Event>> {
+        let (sql, from) = match events {
+            Events::After(seq) => (include_str!("history.sql"), seq),
+            Events::Before(seq) => (include_str!("history_back.sql"), seq),
+        };
+        let from = from.min(i64::MAX.cast_unsigned()).cast_signed();
+        Box::pin(portion(&self.db, bounds, move || sqlx::query(sql).bind(id.0).bind(from), event))
+    }
+
+    fn inbox(
+        &self,
+        id: InstanceId,
+        after: Option<SignalId>,
+        bounds: Bounds,
+    ) -> Reply<'_, Portion<InboxSignal>> {
+        let (sql, after) = (include_str!("inbox.sql"), after.map_or(0, |after| after.0));
+        Box::pin(portion(&self.db, bounds, move || sqlx::query(sql).bind(id.0).bind(after), inbox_signal))
+    }
+
+    fn situation(&self, namespace: String, target: Target) -> Reply<'_, Option<Situation>> {
+        Box::pin(async move { situation(&self.db, &namespace, &target).await })
+    }
+
+    fn stats(&self, namespace: Option<String>) -> Reply<'_, Stats> {
+        Box::pin(async move { stats(&self.db, namespace.as_deref()).await })
+    }
+
+    fn backlog(&self, namespace: Option<String>) -> Reply<'_, Backlog> {
+        Box::pin(async move { backlog(&self.db, namespace.as_deref()).await })
+    }
+
+    fn reports(&self, which: Reports, rows_max: usize) -> Reply<'_, Vec<Progress>> {
+        Box::pin(reports(&self.db, which, rows_max))
+    }
+
+    fn declared(&self, known: Option<String>) -> Reply<'_, Option<Declarations>> {
+        Box::pin(async move { declared(&self.db, known.as_deref()).await })
+    }
+
+    fn about(&self) -> Reply<'_, About> {
+        Box::pin(async move {
+            let sql = "select current_setting('server_version') as server, version, dormouse.now() as now \
+                from dormouse.schema";
+            let row = self.db.one(|| sqlx::query(sql)).await?;
+            let (store, version, schema) = ("postgres", row.value("server")?, row.number("version")?);
+            // Opening it changes nothing: a migration is a step of its own.
+            Ok(About { store, version, schema, schema_found: schema, now: row.moment("now")? })
+        })
+    }
 }
 
-pub(super) async fn head(db: &Db, namespace: &str, target: &Target) -> Result<Option<Instance>> {
+async fn head(db: &Db, namespace: &str, target: &Target) -> Result<Option<Instance>> {
     let (id, key) = address(target);
     let sql = include_str!("head.sql");
     let rows = db.all(|| sqlx::query(sql).bind(namespace).bind(id).bind(key)).await?;
     rows.first().map(instance).transpose()
 }
 
-pub(super) async fn addressees(
-    db: &Db,
-    namespace: &str,
-    targets: &[Target],
-) -> Result<Vec<Option<Addressee>>> {
-    let (ids, keys): (Vec<_>, Vec<_>) = targets.iter().map(address).unzip();
-    let sql = include_str!("addressees.sql");
-    let rows = db.all(|| sqlx::query(sql).bind(namespace).bind(&ids).bind(&keys)).await?;
-    let addressee = |row: &PgRow| -> Result<Option<Addressee>> {
-        let Some(machine) = row.value::<Option<String>>("machine")? else { return Ok(None) };
-        let awaits = row.value::<Option<_>>("awaits")?.unwrap_or_default();
-        Ok(Some(Addressee { machine, version: row.number("version")?, awaits }))
-    };
-    rows.iter().map(addressee).collect()
+fn addressee(row: &PgRow) -> Result<Option<Addressee>> {
+    let Some(machine) = row.value::<Option<String>>("machine")? else { return Ok(None) };
+    let awaits = row.value::<Option<_>>("awaits")?.unwrap_or_default();
+    Ok(Some(Addressee { machine, version: row.number("version")?, awaits }))
 }
 
-pub(super) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
+async fn list(db: &Db, filter: &Filter) -> Result<Page> {
     if asks_for_nul(filter) {
         return Ok(Page::default());
     }
@@ -126,20 +190,6 @@ fn listing(filter: &Filter) -> Statement<'_> {
     }
 }
 
-pub(super) async fn history(
-    db: &Db,
-    id: InstanceId,
-    events: Events,
-    bounds: Bounds,
-) -> Result<Portion<Event>> {
-    let (sql, from) = match events {
-        Events::After(seq) => (include_str!("history.sql"), seq),
-        Events::Before(seq) => (include_str!("history_back.sql"), seq),
-    };
-    let from = from.min(i64::MAX.cast_unsigned()).cast_signed();
-    portion(db, bounds, || sqlx::query(sql).bind(id.0).bind(from), event).await
-}
-
 /// The rows of a statement that ends by itself where the bounds are reached, and says in each row whether there are more.
 async fn portion<'q, T>(
     db: &Db,
@@ -173,26 +223,17 @@ fn run(row: &PgRow) -> Result<Option<Run>> {
     Ok(Some(Run { started_at, took_us, progress: row.json_or_none("progress")? }))
 }
 
-pub(super) async fn inbox(
-    db: &Db,
-    id: InstanceId,
-    after: Option<SignalId>,
-    bounds: Bounds,
-) -> Result<Portion<InboxSignal>> {
-    let after = after.map_or(0, |after| after.0);
-    let signal = |row: &PgRow| {
-        Ok(InboxSignal {
-            id: SignalId(row.value("id")?),
-            name: row.value("name")?,
-            payload: row.json("payload")?,
-            dedup_key: row.value("dedup_key")?,
-            at: row.moment("at")?,
-        })
-    };
-    portion(db, bounds, || sqlx::query(include_str!("inbox.sql")).bind(id.0).bind(after), signal).await
+fn inbox_signal(row: &PgRow) -> Result<InboxSignal> {
+    Ok(InboxSignal {
+        id: SignalId(row.value("id")?),
+        name: row.value("name")?,
+        payload: row.json("payload")?,
+        dedup_key: row.value("dedup_key")?,
+        at: row.moment("at")?,
+    })
 }
 
-pub(super) async fn situation(db: &Db, namespace: &str, target: &Target) -> Result<Option<Situation>> {
+async fn situation(db: &Db, namespace: &str, target: &Target) -> Result<Option<Situation>> {
     let Some(instance) = head(db, namespace, target).await? else { return Ok(None) };
     let sql = include_str!("situation.sql");
     let rows = db.all(|| sqlx::query(sql).bind(instance.id.0)).await?;
@@ -220,7 +261,7 @@ macro_rules! places {
     };
 }
 
-pub(super) async fn stats(db: &Db, namespace: Option<&str>) -> Result<Stats> {
+async fn stats(db: &Db, namespace: Option<&str>) -> Result<Stats> {
     let order = places!(
         namespace,
         "select * from (\n",

@@ -5,47 +5,112 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow, named_params, params};
 
+use super::changes::changes;
 use super::fault::strange;
 use super::tx::{Tx, timestamp};
+use super::{SqliteStore, quiet};
 use crate::Result;
-use crate::store::{Admission, Answer, ApiKey, Audit, AuditFilter, NewApiKey, NewAudit, Repeatable, Scope};
+use crate::store::{
+    Admission, Answer, ApiKey, Audit, AuditFilter, Changes, NewApiKey, NewAudit, Repeatable, Reply, Scope,
+    ServerStore,
+};
 
-pub(super) fn add_api_key(tx: &mut Tx<'_>, new: &NewApiKey) -> Result<ApiKey> {
-    let expires_at = new.expires.map(|when| when.moment(tx.now()).as_microsecond());
-    tx.sql(include_str!("api_key_add.sql"))?.execute(params![
-        new.id,
-        new.hash,
-        new.label,
-        new.namespace,
-        new.scope.as_str(),
-        tx.now_us(),
-        expires_at,
-    ])?;
-    let added = api_key(tx.conn(), &new.id, tx.now())?;
-    Ok(added.expect("it was just inserted"))
+impl ServerStore for SqliteStore {
+    fn changes(&self, namespace: Option<String>, after: Option<i64>, rows_max: usize) -> Reply<'_, Changes> {
+        self.read(move |conn| changes(conn, namespace.as_deref(), after, rows_max))
+    }
+
+    fn add_api_key(&self, new: NewApiKey) -> Reply<'_, ApiKey> {
+        quiet(self.write(move |tx| {
+            let expires_at = new.expires.map(|when| when.moment(tx.now()).as_microsecond());
+            tx.sql(include_str!("api_key_add.sql"))?.execute(params![
+                new.id,
+                new.hash,
+                new.label,
+                new.namespace,
+                new.scope.as_str(),
+                tx.now_us(),
+                expires_at,
+            ])?;
+            let added = api_key(tx.conn(), &new.id, tx.now())?;
+            Ok(added.expect("it was just inserted"))
+        }))
+    }
+
+    fn api_key(&self, id: String) -> Reply<'_, Option<ApiKey>> {
+        let now = self.clock.now();
+        self.read(move |conn| api_key(conn, &id, now))
+    }
+
+    fn api_keys(&self, namespace: Option<String>) -> Reply<'_, Vec<ApiKey>> {
+        let now = self.clock.now();
+        self.read(move |conn| {
+            let mut sql = conn.prepare_cached(include_str!("api_keys.sql"))?;
+            let keys = sql.query_map([&namespace], |row| read_api_key(row, now))?;
+            Ok(keys.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+
+    fn revoke_api_key(&self, namespace: Option<String>, id: String) -> Reply<'_, Option<ApiKey>> {
+        quiet(self.write(move |tx| {
+            let is_asked_for = |key: &ApiKey| namespace.as_ref().is_none_or(|name| *name == key.namespace);
+            let Some(key) = api_key(tx.conn(), &id, tx.now())?.filter(is_asked_for) else { return Ok(None) };
+            tx.sql("update api_keys set revoked_at = coalesce(revoked_at, ?2) where id = ?1")?
+                .execute((&key.id, tx.now_us()))?;
+            api_key(tx.conn(), &id, tx.now())
+        }))
+    }
+
+    fn record_audit(&self, entries: Vec<NewAudit>) -> Reply<'_, ()> {
+        quiet(self.write(move |tx| {
+            let mut sql = tx.sql(include_str!("audit_record.sql"))?;
+            for NewAudit { namespace, who, what, target, result } in &entries {
+                sql.execute(params![tx.now_us(), namespace, who, what, target, result])?;
+            }
+            Ok(())
+        }))
+    }
+
+    fn audit(&self, filter: AuditFilter) -> Reply<'_, Vec<Audit>> {
+        self.read(move |conn| audit(conn, &filter))
+    }
+
+    fn admit(&self, request: Repeatable) -> Reply<'_, Admission> {
+        quiet(self.write(move |tx| admit(tx, &request)))
+    }
+
+    fn answer(&self, namespace: String, key: String, answer: Option<Answer>) -> Reply<'_, ()> {
+        quiet(self.write(move |tx| {
+            match &answer {
+                Some(Answer { status, body }) => tx
+                    .sql("update answers set status = ?3, body = ?4 where namespace = ?1 and key = ?2")?
+                    .execute((&namespace, &key, status, body))?,
+                None => tx
+                    .sql("delete from answers where namespace = ?1 and key = ?2 and status is null")?
+                    .execute((&namespace, &key))?,
+            };
+            Ok(())
+        }))
+    }
+
+    fn tidy(&self, answers_for: Duration, audit_for: Duration, rows_max: usize) -> Reply<'_, usize> {
+        quiet(self.sweep(move |tx| {
+            let before = |age: Duration| {
+                let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
+                tx.now().checked_sub(age).map_or(i64::MIN, Timestamp::as_microsecond)
+            };
+            let rows_max = rows_max as i64;
+            let answers =
+                tx.sql(include_str!("tidy_answers.sql"))?.execute((before(answers_for), rows_max))?;
+            let audit = tx.sql(include_str!("tidy_audit.sql"))?.execute((before(audit_for), rows_max))?;
+            Ok(answers + audit)
+        }))
+    }
 }
 
-pub(super) fn api_key(conn: &Connection, id: &str, now: Timestamp) -> Result<Option<ApiKey>> {
+fn api_key(conn: &Connection, id: &str, now: Timestamp) -> Result<Option<ApiKey>> {
     let mut sql = conn.prepare_cached("select * from api_keys where id = ?1")?;
     Ok(sql.query_row([id], |row| read_api_key(row, now)).optional()?)
-}
-
-pub(super) fn api_keys(conn: &Connection, namespace: Option<&str>, now: Timestamp) -> Result<Vec<ApiKey>> {
-    let mut sql = conn.prepare_cached(include_str!("api_keys.sql"))?;
-    let keys = sql.query_map([namespace], |row| read_api_key(row, now))?;
-    Ok(keys.collect::<rusqlite::Result<_>>()?)
-}
-
-/// Revoking twice keeps the first moment.
-pub(super) fn revoke_api_key(tx: &mut Tx<'_>, namespace: Option<&str>, id: &str) -> Result<Option<ApiKey>> {
-    let Some(key) =
-        api_key(tx.conn(), id, tx.now())?.filter(|key| namespace.is_none_or(|n| n == key.namespace))
-    else {
-        return Ok(None);
-    };
-    tx.sql("update api_keys set revoked_at = coalesce(revoked_at, ?2) where id = ?1")?
-        .execute((&key.id, tx.now_us()))?;
-    api_key(tx.conn(), id, tx.now())
 }
 
 fn read_api_key(row: &SqlRow<'_>, now: Timestamp) -> rusqlite::Result<ApiKey> {
@@ -65,14 +130,7 @@ fn read_api_key(row: &SqlRow<'_>, now: Timestamp) -> rusqlite::Result<ApiKey> {
     })
 }
 
-pub(super) fn record_audit(tx: &mut Tx<'_>, entry: &NewAudit) -> Result<()> {
-    let NewAudit { namespace, who, what, target, result } = entry;
-    let mut sql = tx.sql(include_str!("audit_record.sql"))?;
-    sql.execute(params![tx.now_us(), namespace, who, what, target, result])?;
-    Ok(())
-}
-
-pub(super) fn audit(conn: &Connection, filter: &AuditFilter) -> Result<Vec<Audit>> {
+fn audit(conn: &Connection, filter: &AuditFilter) -> Result<Vec<Audit>> {
     let mut sql = conn.prepare_cached(match filter.namespace {
         Some(_) => include_str!("audit_of_namespace.sql"),
         None => include_str!("audit.sql"),
@@ -99,7 +157,7 @@ pub(super) fn audit(conn: &Connection, filter: &AuditFilter) -> Result<Vec<Audit
     Ok(entries.collect::<rusqlite::Result<_>>()?)
 }
 
-pub(super) fn admit(tx: &mut Tx<'_>, request: &Repeatable) -> Result<Admission> {
+fn admit(tx: &mut Tx<'_>, request: &Repeatable) -> Result<Admission> {
     let Repeatable { namespace, key, fingerprint, .. } = request;
     let known = tx
         .sql("select fingerprint, at, status, body from answers where namespace = ?1 and key = ?2")?
@@ -133,33 +191,4 @@ impl Known {
         let answer = status.zip(body).map(|(status, body)| Answer { status, body });
         Ok(Self { fingerprint: row.get(0)?, at: timestamp(row.get(1)?), answer })
     }
-}
-
-/// Keeps the answer of a request that was admitted; without one, it may be sent again as if it were new.
-pub(super) fn answer(tx: &mut Tx<'_>, namespace: &str, key: &str, answer: Option<&Answer>) -> Result<()> {
-    match answer {
-        Some(Answer { status, body }) => tx
-            .sql("update answers set status = ?3, body = ?4 where namespace = ?1 and key = ?2")?
-            .execute((namespace, key, status, body))?,
-        None => tx
-            .sql("delete from answers where namespace = ?1 and key = ?2 and status is null")?
-            .execute((namespace, key))?,
-    };
-    Ok(())
-}
-
-pub(super) fn tidy(
-    tx: &mut Tx<'_>,
-    answers_for: Duration,
-    audit_for: Duration,
-    rows_max: usize,
-) -> Result<usize> {
-    let before = |age: Duration| {
-        let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
-        tx.now().checked_sub(age).map_or(i64::MIN, Timestamp::as_microsecond)
-    };
-    let answers =
-        tx.sql(include_str!("tidy_answers.sql"))?.execute((before(answers_for), rows_max as i64))?;
-    let audit = tx.sql(include_str!("tidy_audit.sql"))?.execute((before(audit_for), rows_max as i64))?;
-    Ok(answers + audit)
 }

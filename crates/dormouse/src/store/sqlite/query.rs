@@ -5,49 +5,111 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow, named_params};
 
-use super::backlog::awaiting;
+use super::SqliteStore;
+use super::backlog::{awaiting, backlog};
 use super::fault::{readable, strange};
+use super::lease::declared;
+use super::open::schema_version;
+use super::progress::reports;
 use super::row::{names, names_text, status, wake};
 use super::tx::{resolve, timestamp};
 use crate::limits::sorted;
-use crate::store::access::counted;
 use crate::store::{
-    Addressee, Bounds, Count, Events, Filter, Namespaces, PAGE_BYTES_MAX, PLACES_MAX, Page, Portion,
-    QUEUES_MAX, QueueView, Situation, Stats, WorkerView,
+    About, Addressee, Backlog, Bounds, Count, Declarations, Events, Filter, Namespaces, PAGE_BYTES_MAX,
+    PLACES_MAX, Page, Portion, Progress, QUEUES_MAX, Queries, QueueView, Reply, Reports, Situation, Stats,
+    WorkerView, counted,
 };
 use crate::{
     Error, Event, EventKind, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, SignalId, Status,
     Target, WorkerId,
 };
 
-pub(super) fn get(conn: &Connection, namespace: &str, target: &Target) -> Result<Option<Instance>> {
+impl Queries for SqliteStore {
+    fn get(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>> {
+        self.read(move |conn| {
+            let Some(id) = resolve(conn, &namespace, &target)? else { return Ok(None) };
+            let whole = |row: &SqlRow<'_>| {
+                let documents = Documents { state: row.get("state")?, output: row.get("output")? };
+                Ok(documents.into(instance(row)?))
+            };
+            let found = conn.prepare_cached(include_str!("get.sql"))?.query_row([id.0], whole).optional()?;
+            Ok(found.filter(|instance| instance.namespace == namespace))
+        })
+    }
+
+    fn head(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>> {
+        self.read(move |conn| head(conn, &namespace, &target))
+    }
+
+    fn addressees(&self, namespace: String, targets: Vec<Target>) -> Reply<'_, Vec<Option<Addressee>>> {
+        self.read(move |conn| targets.iter().map(|target| addressee(conn, &namespace, target)).collect())
+    }
+
+    fn list(&self, filter: Filter) -> Reply<'_, Page> {
+        self.read(move |conn| list(conn, &filter))
+    }
+
+    fn history(&self, id: InstanceId, events: Events, bounds: Bounds) -> Reply<'_, Portion<Event>> {
+        self.read(move |conn| history(conn, id, events, bounds))
+    }
+
+    fn inbox(
+        &self,
+        id: InstanceId,
+        after: Option<SignalId>,
+        bounds: Bounds,
+    ) -> Reply<'_, Portion<InboxSignal>> {
+        self.read(move |conn| {
+            let mut sql = conn.prepare_cached(include_str!("inbox_page.sql"))?;
+            let rows = sql.query((id.0, after.map_or(0, |after| after.0), one_more(bounds)))?;
+            portion(rows, bounds, |row| {
+                let signal = inbox_signal(row)?;
+                Ok((signal.payload.as_str().len(), signal))
+            })
+        })
+    }
+
+    fn situation(&self, namespace: String, target: Target) -> Reply<'_, Option<Situation>> {
+        let now = self.clock.now();
+        self.read(move |conn| situation(conn, &namespace, &target, now))
+    }
+
+    fn stats(&self, namespace: Option<String>) -> Reply<'_, Stats> {
+        self.read(move |conn| stats(conn, namespace.as_deref()))
+    }
+
+    fn backlog(&self, namespace: Option<String>) -> Reply<'_, Backlog> {
+        self.read(move |conn| backlog(conn, namespace.as_deref()))
+    }
+
+    fn reports(&self, which: Reports, rows_max: usize) -> Reply<'_, Vec<Progress>> {
+        self.read(move |conn| reports(conn, which, rows_max))
+    }
+
+    fn declared(&self, known: Option<String>) -> Reply<'_, Option<Declarations>> {
+        self.read(move |conn| declared(conn, known.as_deref()))
+    }
+
+    fn about(&self) -> Reply<'_, About> {
+        let (now, schema_found) = (self.clock.now(), self.schema_found);
+        self.read(move |conn| {
+            let version = rusqlite::version().to_owned();
+            Ok(About { store: "sqlite", version, schema: schema_version(conn)?, schema_found, now })
+        })
+    }
+}
+
+fn addressee(conn: &Connection, namespace: &str, target: &Target) -> Result<Option<Addressee>> {
     let Some(id) = resolve(conn, namespace, target)? else { return Ok(None) };
-    let whole = |row: &SqlRow<'_>| {
-        let documents = Documents { state: row.get("state")?, output: row.get("output")? };
-        Ok(documents.into(instance(row)?))
+    let mut sql = conn.prepare_cached(include_str!("addressee.sql"))?;
+    let read = |row: &SqlRow<'_>| {
+        let awaits: Option<String> = row.get(2)?;
+        Ok(Addressee { machine: row.get(0)?, version: row.get(1)?, awaits: names(awaits.as_deref())? })
     };
-    let found = conn.prepare_cached(include_str!("get.sql"))?.query_row([id.0], whole).optional()?;
-    Ok(found.filter(|instance| instance.namespace == namespace))
+    Ok(sql.query_row((id.0, namespace), read).optional()?)
 }
 
-pub(super) fn addressees(
-    conn: &Connection,
-    namespace: &str,
-    targets: &[Target],
-) -> Result<Vec<Option<Addressee>>> {
-    let addressee = |target: &Target| {
-        let Some(id) = resolve(conn, namespace, target)? else { return Ok(None) };
-        let mut sql = conn.prepare_cached(include_str!("addressee.sql"))?;
-        let read = |row: &rusqlite::Row<'_>| {
-            let awaits: Option<String> = row.get(2)?;
-            Ok(Addressee { machine: row.get(0)?, version: row.get(1)?, awaits: names(awaits.as_deref())? })
-        };
-        Ok(sql.query_row((id.0, namespace), read).optional()?)
-    };
-    targets.iter().map(addressee).collect()
-}
-
-pub(super) fn head(conn: &Connection, namespace: &str, target: &Target) -> Result<Option<Instance>> {
+fn head(conn: &Connection, namespace: &str, target: &Target) -> Result<Option<Instance>> {
     let Some(id) = resolve(conn, namespace, target)? else { return Ok(None) };
     let found = conn.prepare_cached(include_str!("head.sql"))?.query_row([id.0], instance).optional()?;
     Ok(found.filter(|instance| instance.namespace == namespace))
@@ -69,7 +131,7 @@ impl Documents {
     }
 }
 
-pub(super) fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
+fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
     let sql = match filter {
         Filter { awaiting: Some(_), .. } => include_str!("list_awaiting.sql"),
         Filter { parent: Some(_), .. } => include_str!("list_by_parent.sql"),
@@ -158,12 +220,7 @@ pub(super) fn one_more(bounds: Bounds) -> i64 {
     bounds.rows_max.saturating_add(1).min(i64::MAX as usize) as i64
 }
 
-pub(super) fn history(
-    conn: &Connection,
-    id: InstanceId,
-    events: Events,
-    bounds: Bounds,
-) -> Result<Portion<Event>> {
+fn history(conn: &Connection, id: InstanceId, events: Events, bounds: Bounds) -> Result<Portion<Event>> {
     let (sql, from) = match events {
         Events::After(seq) => (include_str!("history.sql"), seq),
         Events::Before(seq) => (include_str!("history_back.sql"), seq),
@@ -205,19 +262,6 @@ pub(super) fn inbox(conn: &Connection, id: InstanceId) -> Result<Vec<InboxSignal
     Ok(signals.collect::<rusqlite::Result<_>>()?)
 }
 
-pub(super) fn inbox_page(
-    conn: &Connection,
-    id: InstanceId,
-    after: Option<SignalId>,
-    bounds: Bounds,
-) -> Result<Portion<InboxSignal>> {
-    let mut sql = conn.prepare_cached(include_str!("inbox_page.sql"))?;
-    portion(sql.query((id.0, after.map_or(0, |after| after.0), one_more(bounds)))?, bounds, |row| {
-        let signal = inbox_signal(row)?;
-        Ok((signal.payload.as_str().len(), signal))
-    })
-}
-
 /// A signal as `inbox.sql` and `signal.sql` have it.
 pub(super) fn inbox_signal(row: &SqlRow<'_>) -> rusqlite::Result<InboxSignal> {
     Ok(InboxSignal {
@@ -229,7 +273,7 @@ pub(super) fn inbox_signal(row: &SqlRow<'_>) -> rusqlite::Result<InboxSignal> {
     })
 }
 
-pub(super) fn situation(
+fn situation(
     conn: &Connection,
     namespace: &str,
     target: &Target,
@@ -274,7 +318,7 @@ macro_rules! places {
     };
 }
 
-pub(super) fn stats(conn: &Connection, namespace: Option<&str>) -> Result<Stats> {
+fn stats(conn: &Connection, namespace: Option<&str>) -> Result<Stats> {
     let sql = places!(namespace, "", "order by namespace, machine, version, step, status limit ?2");
     let mut instances: Vec<Count> = conn
         .prepare_cached(sql)?
