@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Response, StatusCode, header};
 use dormouse::store::Scope;
-use dormouse::{Client, InstanceId, Target};
+use dormouse::{Client, InstanceId, Opened, Target};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,8 @@ pub(crate) struct Parts {
     /// The path as the caller wrote it, under whatever prefix.
     pub(crate) full_path: String,
     pub(crate) last_event_id: Option<String>,
+    /// The resume token in the path, once it has let its holder in.
+    pub(crate) token: Option<Opened>,
 }
 
 impl Parts {

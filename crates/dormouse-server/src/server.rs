@@ -170,7 +170,8 @@ impl Server {
                     let path =
                         params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
                     let last_event_id = text_of(request.headers(), "last-event-id");
-                    let parts = Parts { path, full_path: full.path().to_owned(), last_event_id };
+                    let full_path = full.path().to_owned();
+                    let parts = Parts { path, full_path, last_event_id, token: None };
                     app.respond(route, parts, request).await
                 }
             };
@@ -245,12 +246,12 @@ impl App {
     async fn handle(
         self: Arc<Self>,
         route: Arc<Route>,
-        parts: Parts,
+        mut parts: Parts,
         request: Request,
     ) -> Result<Response<Body>, Problem> {
         let route = &*route;
         let (head, body) = request.into_parts();
-        let (caller, target) = match self.admit(route, &parts, &head).await {
+        let (caller, target) = match self.admit(route, &mut parts, &head).await {
             Ok(admitted) => admitted,
             Err((caller, problem)) => {
                 match caller {
@@ -283,7 +284,7 @@ impl App {
     async fn admit(
         &self,
         route: &Route,
-        parts: &Parts,
+        parts: &mut Parts,
         head: &axum::http::request::Parts,
     ) -> Result<(Caller, Option<String>), (Option<Caller>, Problem)> {
         let nobody = |problem| (None, problem);
@@ -350,13 +351,14 @@ impl App {
         Body::from_stream(body.into_data_stream().take_until(Box::pin(shut)))
     }
 
-    /// Whoever has a resume token, and the interaction that it is for: the token itself is told to nobody.
-    fn token_holder(&self, parts: &Parts) -> Result<(Caller, Option<String>), Problem> {
+    /// Whoever has a resume token, and the interaction that it is for: the token itself is not logged. It is checked
+    /// here, once, and kept for the handler.
+    fn token_holder(&self, parts: &mut Parts) -> Result<(Caller, Option<String>), Problem> {
         let Some(tokens) = &self.tokens else {
             return Err(Problem::new(Cause::NotFound, "this server takes no resume tokens"));
         };
-        let (namespace, interaction) = tokens.opens(parts.named(TOKEN))?;
-        Ok((Caller::token_holder(namespace), Some(interaction.to_string())))
+        let token = parts.token.insert(tokens.open(parts.named(TOKEN))?);
+        Ok((Caller::token_holder(token.namespace.clone()), Some(token.interaction.to_string())))
     }
 
     /// Does what a route of the API does, for a caller who was let in by another door: with the route's own scope,

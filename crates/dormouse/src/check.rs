@@ -4,7 +4,6 @@
 //! late, twice or never, deadlines, and crashes between any two commits, and reports what it finds wrong with the
 //! shortest trace that shows it.
 
-mod ahead;
 mod explore;
 mod moment;
 
@@ -12,11 +11,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::ahead::{Ahead, Foreseen};
-pub(crate) use self::ahead::{by_graph, told};
 pub use self::explore::Explorer;
 pub(crate) use self::moment::{Event, Moment, Unthinkable};
-use crate::{DynMachine, Registry};
+pub use crate::ahead::{Ahead, Foreseen};
+use crate::{DynMachine, Registry, ahead};
 
 /// Explores a machine as far as the usual bounds allow. `known` are the machines that its children may be of.
 pub fn machine(machine: &dyn DynMachine, known: &Registry) -> Report {

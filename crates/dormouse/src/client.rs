@@ -2,6 +2,7 @@
 
 mod amend;
 mod check;
+mod doors;
 mod elsewhere;
 mod operate;
 mod signal;
@@ -37,11 +38,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens a store by its address, without running anything here.
-    pub async fn open(url: &str) -> Result<Self> {
-        Ok(Self::on(crate::store::open(url).await?))
-    }
-
     /// A client of a store that is open already.
     pub fn on(store: Arc<dyn Store>) -> Self {
         Self::new(store, Arc::default(), Limits::default(), History::On)

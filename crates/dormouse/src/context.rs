@@ -1,22 +1,23 @@
 //! What a step knows about the instance it runs for.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+mod behind;
+mod consumption;
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex as AsyncMutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::Reported;
+pub use self::behind::Rider;
+pub(crate) use self::behind::{Behind, Own};
+pub(crate) use self::consumption::Consumption;
 use crate::gate::Check;
 use crate::limits::Limits;
 use crate::machine::decode_at;
-use crate::store::sqlite::{self, OwnWrites};
-use crate::store::{Rider, Store};
 use crate::{
-    Answers, At, BoxError, Error, InboxSignal, InstanceId, Json, Machine, Result, Signal, SignalId, Status,
+    Answers, At, Error, InboxSignal, InstanceId, Json, Machine, Result, Signal, SignalId, Status,
     VerdictStream, Wake,
 };
 
@@ -36,14 +37,13 @@ pub struct Context {
     pub(crate) awaits: Vec<String>,
     pub(crate) inbox: Vec<InboxSignal>,
     pub(crate) children: Vec<ChildView>,
-    /// What it received and could not read.
-    pub(crate) unread: Arc<Mutex<Vec<UnreadSignal>>>,
-    /// The one signal that its outcome is to consume; all that it received, unless one is named.
-    pub(crate) takes: Arc<OnceLock<SignalId>>,
+    /// Which of the received signals its outcome consumes.
+    pub(crate) consumption: Arc<Consumption>,
     pub(crate) now: Timestamp,
     pub(crate) cancel: CancellationToken,
     pub(crate) own: Arc<Own>,
-    pub(crate) progress: Progress,
+    /// What it reported last.
+    pub(crate) progress: Arc<Mutex<Option<Json>>>,
 }
 
 /// A signal that an instance received and whose payload is not of the type that its step asks for. It stays in the
@@ -56,70 +56,6 @@ pub struct UnreadSignal {
     pub name: String,
     /// The decoding error and its path.
     pub error: String,
-}
-
-/// What a step reports while it runs.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Progress {
-    /// What it reported last.
-    last: Arc<Mutex<Option<Json>>>,
-    /// Where those who watch hear of it; nowhere behind a step that is only thought of.
-    to: Option<Arc<Reported>>,
-}
-
-impl Progress {
-    pub(crate) fn to(reported: Arc<Reported>) -> Self {
-        Self { last: Arc::default(), to: Some(reported) }
-    }
-
-    /// Takes what was reported last, for the outcome's event.
-    pub(crate) fn take(&self) -> Option<Json> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-/// A step's own writes, gathered for the commit of its outcome.
-pub(crate) struct Own {
-    /// None behind a step that is only thought of.
-    store: Option<Arc<dyn Store>>,
-    rider: AsyncMutex<Option<Rider>>,
-}
-
-impl Own {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store: Some(store), rider: AsyncMutex::new(None) }
-    }
-
-    pub(crate) fn nowhere() -> Self {
-        Self { store: None, rider: AsyncMutex::new(None) }
-    }
-
-    fn store(&self) -> Result<&Arc<dyn Store>> {
-        self.store.as_ref().ok_or(Error::WrongStore {
-            asked_for: "database",
-            instead: "this step is only thought of: tell what it gives instead",
-        })
-    }
-
-    /// Takes what the step gathered, for its commit or to let go of it. A task that the step left behind may still
-    /// write: what it holds is not to be had.
-    pub(crate) fn take(&self) -> std::result::Result<Option<Rider>, StillWrites> {
-        self.rider.try_lock().map(|mut rider| rider.take()).map_err(|_| StillWrites)
-    }
-}
-
-/// Something that a step left behind holds its transaction.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the step returned while a task that it started still holds `cx.transaction()`; nothing of its own writes is \
-     committed: await such tasks before the step returns"
-)]
-pub(crate) struct StillWrites;
-
-impl fmt::Debug for Own {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Own")
-    }
 }
 
 /// Whose child an instance is, and which one.
@@ -258,9 +194,7 @@ impl Context {
 
     /// The awaited signals that [`Context::received`] could not read so far, in order of arrival.
     pub fn unreadable(&self) -> Vec<UnreadSignal> {
-        let mut unread = self.unread().clone();
-        unread.sort_by_key(|unread| unread.id);
-        unread
+        self.consumption.unread()
     }
 
     /// Every awaited signal, in order of arrival.
@@ -290,8 +224,8 @@ impl Context {
 
     /// Like [`Context::unit`], for a unit too large to have in memory as a whole: read a page at a time.
     pub async fn unit_stream<T: DeserializeOwned>(&self) -> Result<VerdictStream<T>> {
-        let unit = self.own.store()?.unit(self.id).await?.ok_or(Error::NoUnit(self.id))?;
-        Ok(VerdictStream::new(self.own.store()?.clone(), unit))
+        let unit = self.own.behind()?.unit(self.id).await?.ok_or(Error::NoUnit(self.id))?;
+        Ok(VerdictStream::new(self.own.behind()?.clone(), unit))
     }
 
     /// The store's time when the step was handed out.
@@ -311,51 +245,14 @@ impl Context {
         let value = Json::encode("progress", value)?;
         let limits = Limits { document_bytes_max: PROGRESS_BYTES_MAX, ..Limits::default() };
         limits.check_document("progress", &value)?;
-        *self.progress.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(value.clone());
-        if let Some(reported) = &self.progress.to {
-            reported.add(self.id, self.seq, value);
-        }
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(value.clone());
+        self.own.report(self.id, self.seq, value);
         Ok(())
     }
 
     /// Resolves when someone asks to cancel the instance.
     pub async fn cancelled(&self) {
         self.cancel.cancelled().await;
-    }
-
-    /// The transaction that will commit this step's outcome, to write the step's own tables with: both are committed,
-    /// or neither. It is opened by the first call; a step that does not ask pays nothing.
-    ///
-    /// On PostgreSQL. On SQLite, which has one writer, use [`Context::in_commit`].
-    #[cfg(feature = "postgres")]
-    pub async fn transaction(&self) -> Result<crate::store::postgres::StepTransaction<'_>> {
-        let mut rider = self.own.rider.lock().await;
-        if rider.is_none() {
-            *rider = Some(self.own.store()?.begin().await?);
-        }
-        crate::store::postgres::StepTransaction::of(rider)
-    }
-
-    /// Runs a closure inside the commit of this step's outcome, to write the step's own tables: both are committed, or
-    /// neither. An error from it is a failure of the step. It may be run more than once, but is committed once; every
-    /// other write waits while it runs, so it should only write.
-    ///
-    /// On SQLite. On PostgreSQL, use [`Context::transaction`].
-    pub fn in_commit<F>(&self, write: F) -> Result<()>
-    where
-        F: Fn(&sqlite::Connection) -> Result<(), BoxError> + Send + 'static,
-    {
-        let refuse = || Error::WrongStore {
-            asked_for: "writer that runs closures inside its commits",
-            instead: "on PostgreSQL, write with `cx.transaction`",
-        };
-        if !self.own.store()?.runs_closures() {
-            return Err(refuse());
-        }
-        let mut rider = self.own.rider.try_lock().map_err(|_| refuse())?;
-        let own = rider.get_or_insert_with(|| Rider::new(OwnWrites::new()));
-        own.get_mut::<OwnWrites>().ok_or_else(refuse)?.push(Box::new(write));
-        Ok(())
     }
 
     /// Becomes the context of the next step, on the same claim.
@@ -366,12 +263,11 @@ impl Context {
         self.awaits.clear();
         self.children.clear();
         self.inbox = inbox;
-        self.unread = Arc::default();
-        self.takes = Arc::default();
+        self.consumption = Arc::default();
         self.now = now;
     }
 
-    /// The first awaited signal that can be read, and that one alone to consume: the others stay for another wait.
+    /// The first awaited signal that can be read. It is the only one that the outcome consumes.
     pub(crate) fn take_first(&self, reads: Check) -> Option<&InboxSignal> {
         let can_read = |received: &&InboxSignal| match reads(&received.payload) {
             Ok(()) => true,
@@ -381,35 +277,27 @@ impl Context {
             }
         };
         let first = self.received_all().find(can_read)?;
-        self.takes.get_or_init(|| first.id);
+        self.consumption.choose(first.id);
         Some(first)
+    }
+
+    /// What the step reported last, for the outcome's event.
+    pub(crate) fn take_progress(&self) -> Option<Json> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// The signals that the step was handed as received.
     pub(crate) fn handed_ids(&self) -> Vec<SignalId> {
-        match self.takes.get() {
-            Some(one) => vec![*one],
-            None => self.received_all().map(|signal| signal.id).collect(),
-        }
+        self.consumption.handed(self.received_all().map(|signal| signal.id))
     }
 
     /// Those that its progress consumes: what it could not read is not used up.
     pub(crate) fn received_ids(&self) -> Vec<SignalId> {
-        let unread = self.unread();
-        let mut ids = self.handed_ids();
-        ids.retain(|id| unread.iter().all(|unread| unread.id != *id));
-        ids
+        self.consumption.consumed(self.received_all().map(|signal| signal.id))
     }
 
     /// Notes a signal that the step was handed and cannot be read.
     pub(crate) fn cannot_read(&self, received: &InboxSignal, error: String) {
-        let mut unread = self.unread();
-        if unread.iter().all(|known| known.id != received.id) {
-            unread.push(UnreadSignal { id: received.id, name: received.name.clone(), error });
-        }
-    }
-
-    fn unread(&self) -> MutexGuard<'_, Vec<UnreadSignal>> {
-        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+        self.consumption.cannot_read(received, error);
     }
 }

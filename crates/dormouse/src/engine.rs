@@ -3,6 +3,7 @@
 //! An instance goes through four hand-offs with no way back: a queue **claims** it, its step **runs**, the
 //! committer **commits** the outcome, and the **effects** of that commit poke whoever can go on.
 
+mod behind;
 mod builder;
 mod collector;
 mod committer;
@@ -21,15 +22,18 @@ mod unread;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::behind::BehindSteps;
 pub use self::builder::EngineBuilder;
-use self::committer::Committer;
+use self::committer::{Committer, Pending};
 pub use self::dry_run::Unreadable;
 use self::lease::Running;
-pub(crate) use self::progress::Reported;
+use self::progress::Reported;
+use crate::context::Behind;
 use crate::store::{Namespaces, NewWorker, Store};
 use crate::transport::NamedTransport;
 use crate::{Client, History, Limits, Process, Registry, Result, Retention, WorkerId};
@@ -66,11 +70,6 @@ pub(crate) struct Config {
 }
 
 impl Engine {
-    /// Opens a store by its address: `sqlite:shop.db`, or `sqlite::memory:` for tests.
-    pub async fn open(url: &str) -> Result<EngineBuilder> {
-        Ok(Self::on(crate::store::open(url).await?))
-    }
-
     /// Builds an engine on a store that is open already.
     pub fn on(store: Arc<dyn Store>) -> EngineBuilder {
         EngineBuilder::new(store)
@@ -115,6 +114,16 @@ impl Drop for Engine {
     }
 }
 
+/// What an engine works with, whatever happens to its registrations.
+#[derive(Clone)]
+struct Setup {
+    store: Arc<dyn Store>,
+    registry: Arc<Registry>,
+    config: Config,
+    /// Stop claiming and let running steps end.
+    stop: CancellationToken,
+}
+
 /// What the loops of one registration share.
 struct Shared {
     store: Arc<dyn Store>,
@@ -126,7 +135,8 @@ struct Shared {
     committer: Committer,
     running: Arc<Running>,
     reported: Arc<Reported>,
-    /// Signals that could not be read, as the log has told.
+    behind: Arc<dyn Behind>,
+    /// Signals that could not be read and are in the log already.
     unread: unread::Told,
     /// Stop claiming and let running steps end.
     stop: CancellationToken,
@@ -136,44 +146,60 @@ struct Shared {
     broken: CancellationToken,
 }
 
-/// Not async itself: what an async function does is compiled in each program that awaits it, and this is the engine.
-fn spawn_supervisor(
-    store: Arc<dyn Store>,
-    registry: Arc<Registry>,
-    config: Config,
-    first: WorkerId,
-    stop: CancellationToken,
-    kill: CancellationToken,
-) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        kill.run_until_cancelled(supervise(store, registry, config, first, stop)).await;
-    })
+impl Setup {
+    /// Runs until stopped, or until `kill` drops everything at once. Not async itself: an async function is compiled in
+    /// each program that awaits it, and this is the engine.
+    fn spawn(self, first: WorkerId, kill: CancellationToken) -> JoinHandle<()> {
+        tokio::spawn(async move {
+            kill.run_until_cancelled(self.supervise(first)).await;
+        })
+    }
+
+    /// Registers and runs, again and again, until told to stop: a worker that lost its lease starts anew.
+    async fn supervise(self, first: WorkerId) {
+        let mut worker = first;
+        loop {
+            match serve(Shared::new(self.clone(), worker)).await {
+                Ended::Stopped => return,
+                Ended::LeaseLost => tracing::warn!(%worker, "the lease was lost: registering anew"),
+                Ended::Broken => tracing::error!(%worker, "a part of the engine panicked: registering anew"),
+            }
+            worker = loop {
+                match self.store.register(registration(&self.config, &self.registry)).await {
+                    Ok(worker) => break worker,
+                    Err(error) => tracing::warn!(%error, "could not register"),
+                }
+                if self.stop.run_until_cancelled(tokio::time::sleep(FAULT_PAUSE)).await.is_none() {
+                    return;
+                }
+            };
+        }
+    }
 }
 
-/// Registers and runs, again and again, until told to stop: a worker that lost its lease starts anew.
-async fn supervise(
-    store: Arc<dyn Store>,
-    registry: Arc<Registry>,
-    config: Config,
-    first: WorkerId,
-    stop: CancellationToken,
-) {
-    let mut worker = first;
-    loop {
-        match serve(store.clone(), registry.clone(), config.clone(), worker, stop.clone()).await {
-            Ended::Stopped => return,
-            Ended::LeaseLost => tracing::warn!(%worker, "the lease was lost: registering anew"),
-            Ended::Broken => tracing::error!(%worker, "a part of the engine panicked: registering anew"),
-        }
-        worker = loop {
-            match store.register(registration(&config, &registry)).await {
-                Ok(worker) => break worker,
-                Err(error) => tracing::warn!(%error, "could not register"),
-            }
-            if stop.run_until_cancelled(tokio::time::sleep(FAULT_PAUSE)).await.is_none() {
-                return;
-            }
+impl Shared {
+    /// What one registration shares, and the outcomes that its committer will write.
+    fn new(setup: Setup, worker: WorkerId) -> (Self, mpsc::Receiver<Pending>) {
+        let Setup { store, registry, config, stop } = setup;
+        let (committer, commits) = Committer::new();
+        let reported = Arc::<Reported>::default();
+        let shared = Self {
+            machines: registry.runs().into(),
+            client: Client::new(store.clone(), registry.clone(), config.limits, config.history),
+            behind: Arc::new(BehindSteps { store: store.clone(), reported: reported.clone() }),
+            store,
+            registry,
+            config,
+            worker,
+            committer,
+            running: Arc::default(),
+            reported,
+            unread: unread::Told::default(),
+            stop,
+            abandon: CancellationToken::new(),
+            broken: CancellationToken::new(),
         };
+        (shared, commits)
     }
 }
 
@@ -184,31 +210,9 @@ enum Ended {
     Broken,
 }
 
-async fn serve(
-    store: Arc<dyn Store>,
-    registry: Arc<Registry>,
-    config: Config,
-    worker: WorkerId,
-    stop: CancellationToken,
-) -> Ended {
-    let abandon = CancellationToken::new();
-    let _abandon_on_every_way_out = abandon.clone().drop_guard();
-    let (committer, commits) = Committer::new();
-    let shared = Arc::new(Shared {
-        machines: registry.runs().into(),
-        client: Client::new(store.clone(), registry.clone(), config.limits, config.history),
-        store,
-        registry,
-        config,
-        worker,
-        committer,
-        running: Arc::default(),
-        reported: Arc::default(),
-        unread: unread::Told::default(),
-        stop,
-        abandon: abandon.clone(),
-        broken: CancellationToken::new(),
-    });
+async fn serve((shared, commits): (Shared, mpsc::Receiver<Pending>)) -> Ended {
+    let _abandon_on_every_way_out = shared.abandon.clone().drop_guard();
+    let shared = Arc::new(shared);
     let loops = TaskTracker::new();
     let background = |task| spawn_loop(&loops, &shared, task);
     background(Box::pin(committer::run(shared.clone(), commits)));
@@ -235,7 +239,8 @@ async fn serve(
     }
 }
 
-/// Resolves when a loop or a step has ended that should not have: abandoning them is no such end.
+/// Resolves when a loop or a step has ended that must not. When they are abandoned they all end, which is not a fault:
+/// then this never resolves.
 async fn broken(shared: &Shared) {
     shared.broken.cancelled().await;
     if shared.abandon.is_cancelled() {
@@ -243,7 +248,7 @@ async fn broken(shared: &Shared) {
     }
 }
 
-/// Resolves once asked to stop, and running steps have committed or used up their time; tells which claims were cut short.
+/// Resolves once asked to stop, when running steps have committed or used up their time. Returns the claims cut short.
 async fn drained(shared: &Shared, steps: &TaskTracker) -> Vec<lease::Claim> {
     shared.stop.cancelled().await;
     steps.close();

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use crate::store::{Refusal, Which};
+use crate::unit::{Refusal, Which};
 use crate::{InstanceId, Status, Target, UnitStatus};
 
 /// What a step may fail with: any error, by `?`.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::limits::nearest;
 use crate::schema::Schema;
-use crate::store::Refusal;
+use crate::unit::Refusal;
 use crate::{
     Accepts, Answering, Declaration, DynMachine, Error, Interaction, Json, Limits, NewSignal, Outline, Takes,
 };

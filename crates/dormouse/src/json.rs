@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
 
 use crate::{Error, Result};
 
@@ -59,6 +60,12 @@ pub(crate) fn decode_text<T: DeserializeOwned>(text: &str) -> std::result::Resul
             Ok(_) => plain.to_string(),
         }
     })
+}
+
+/// Tells texts from others, in 16 characters: the start of a SHA-256.
+pub(crate) fn digest<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let hash = texts.into_iter().fold(Sha256::new(), |hash, text| hash.chain_update(text)).finalize();
+    hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl fmt::Display for Json {

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod ahead;
 pub mod check;
 mod client;
 mod clock;
@@ -18,6 +19,7 @@ mod json;
 mod key;
 mod limits;
 mod machine;
+mod open;
 mod outcome;
 pub mod outline;
 mod poke;
@@ -67,7 +69,7 @@ pub use crate::poke::Hub;
 pub use crate::process::Process;
 pub use crate::retry::Retry;
 pub use crate::signal::{Accepts, Delivered, InboxSignal, NewSignal, Signal, SignalId, Target};
-pub use crate::token::Tokens;
+pub use crate::token::{Opened, Tokens};
 #[cfg(feature = "nats")]
 pub use crate::transport::Nats;
 pub use crate::transport::{Reception, Sending, Sent, Transport};

@@ -19,7 +19,7 @@ pub use self::job::{Job, JobMachine, JobState};
 pub use self::registry::Registry;
 pub(crate) use self::steps::{decode_at, encode_at};
 pub(crate) use self::typed::Typed;
-use crate::check::{Ahead, Foreseen, by_graph};
+use crate::ahead::{Ahead, Foreseen, by_graph};
 use crate::graph::Graph;
 use crate::{Accepts, At, BoxError, Context, History, Json, Outcome, Retry, Takes, Transition};
 

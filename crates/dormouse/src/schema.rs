@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::Json;
 use crate::gate::Unfit;
-use crate::store::Refusal;
+use crate::unit::Refusal;
 
 #[cfg(feature = "schema")]
 type Validator = jsonschema::Validator;

@@ -6,12 +6,10 @@ pub mod sqlite;
 
 mod access;
 mod declared;
-mod open;
 mod operate;
 mod progress;
 mod query;
 mod reading;
-mod rider;
 mod shown;
 mod units;
 mod worker;
@@ -28,7 +26,6 @@ pub use self::access::{
     ServerStore,
 };
 pub use self::declared::{Declarations, Declared};
-pub(crate) use self::open::open;
 pub use self::operate::{Amend, AmendRequest, Brake, Cancel, CancelRequest, Collect, Collected, TagChange};
 pub(crate) use self::progress::PROGRESS_QUEUE;
 pub use self::progress::{NewProgress, Progress, Reports};
@@ -39,7 +36,6 @@ pub use self::query::{
 pub(crate) use self::query::{QUEUES_MAX, counted};
 pub(crate) use self::reading::READ_WITH_CLAIM_MAX;
 pub use self::reading::Reading;
-pub use self::rider::Rider;
 pub use self::shown::shown;
 pub(crate) use self::units::outbox_queue;
 pub use self::units::{
@@ -47,6 +43,7 @@ pub use self::units::{
     SendOutcome, SendReport, UnitStore, Which,
 };
 pub use self::worker::{Lease, NewWorker, Tried};
+pub use crate::context::Rider;
 use crate::poke::Hub;
 pub use crate::poke::{Effects, Written};
 pub use crate::rules::Hold;

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use crate::store::{Proof, Refusal};
+use crate::unit::{Proof, Refusal};
 use crate::{Error, InstanceId, Interaction, InteractionId, Result, UnitId};
 
 /// The shortest secret that is taken.
@@ -40,6 +40,17 @@ struct Claims {
     sends: u32,
     #[serde(rename = "e")]
     expires_s: i64,
+}
+
+/// A resume token that was checked: its signature is one of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The namespace of the interaction.
+    pub namespace: String,
+    /// The interaction that it answers.
+    pub interaction: InteractionId,
+    /// What it was made for, to be compared with what is there.
+    pub(crate) proof: Proof,
 }
 
 impl Tokens {
@@ -82,15 +93,9 @@ impl Tokens {
         format!("{key_id}.{claims}.{signature}")
     }
 
-    /// Which interaction a token answers, and in which namespace, if we made it. Whether it still may is told when it
-    /// answers ([`crate::Client::complete_by_token`]).
-    pub fn opens(&self, token: &str) -> Result<(String, InteractionId)> {
-        self.check(token).map(|(namespace, interaction, _)| (namespace, interaction))
-    }
-
-    /// What a token is for, if we made it: the namespace and the interaction, and what is to be compared with what is
-    /// there.
-    pub(crate) fn check(&self, token: &str) -> Result<(String, InteractionId, Proof)> {
+    /// Checks that we made a token, and says what it opens. Whether it may still answer is decided by the store when it
+    /// does ([`crate::Client::complete_opened`]).
+    pub fn open(&self, token: &str) -> Result<Opened> {
         let forged = || Error::TokenRefused(Refusal::Forged);
         let mut parts = token.splitn(3, '.');
         let (Some(key_id), Some(claims), Some(signature)) = (parts.next(), parts.next(), parts.next()) else {
@@ -104,7 +109,7 @@ impl Tokens {
         let claims: Claims = serde_json::from_slice(&claims).map_err(|_| forged())?;
         let Claims { namespace, interaction, instance, unit, sends, expires_s } = claims;
         let expires_at = Timestamp::from_second(expires_s).map_err(|_| forged())?;
-        Ok((namespace, interaction, Proof { instance, unit, sends, expires_at }))
+        Ok(Opened { namespace, interaction, proof: Proof { instance, unit, sends, expires_at } })
     }
 }
 
@@ -152,13 +157,14 @@ mod tests {
     #[test]
     fn a_token_says_what_it_was_made_for() {
         let tokens = Tokens::new("k1", OLD).expect("a key");
-        let (namespace, id, proof) = tokens.check(&tokens.issue(&interaction(), moment())).expect("our own");
+        let Opened { namespace, interaction: id, proof } =
+            tokens.open(&tokens.issue(&interaction(), moment())).expect("our own");
         let expires_at = moment();
         let expected = Proof { instance: InstanceId(2), unit: UnitId(3), sends: 4, expires_at };
         assert_eq!((namespace.as_str(), id, proof), ("shop", InteractionId(1), expected));
         let sooner = moment() - std::time::Duration::from_secs(60);
         let late = Interaction { deadline: Some(sooner), ..interaction() };
-        let (.., proof) = tokens.check(&tokens.issue(&late, moment())).expect("our own");
+        let Opened { proof, .. } = tokens.open(&tokens.issue(&late, moment())).expect("our own");
         assert_eq!(proof.expires_at, sooner, "it is no good after the deadline");
     }
 
@@ -171,11 +177,11 @@ mod tests {
                 let mut altered = token.clone().into_bytes();
                 altered[place] ^= 1 << bit;
                 let Ok(altered) = String::from_utf8(altered) else { continue };
-                assert!(is_forged(tokens.check(&altered)), "{place} {bit}");
+                assert!(is_forged(tokens.open(&altered)), "{place} {bit}");
             }
         }
         for nonsense in ["", ".", "..", "k1", "k1..", "k1.e30.", "k2.e30.e30"] {
-            assert!(is_forged(tokens.check(nonsense)), "{nonsense:?}");
+            assert!(is_forged(tokens.open(nonsense)), "{nonsense:?}");
         }
     }
 
@@ -183,10 +189,10 @@ mod tests {
     fn an_older_key_still_checks_and_a_foreign_one_does_not() {
         let token = Tokens::new("k1", OLD).expect("a key").issue(&interaction(), moment());
         let rotated = Tokens::new("k2", NEW).and_then(|tokens| tokens.and("k1", OLD)).expect("two keys");
-        assert!(rotated.check(&token).is_ok());
+        assert!(rotated.open(&token).is_ok());
         assert!(rotated.issue(&interaction(), moment()).starts_with("k2."));
-        assert!(is_forged(Tokens::new("k2", NEW).expect("a key").check(&token)), "its key is gone");
-        assert!(is_forged(Tokens::new("k1", NEW).expect("a key").check(&token)), "of the same name");
+        assert!(is_forged(Tokens::new("k2", NEW).expect("a key").open(&token)), "its key is gone");
+        assert!(is_forged(Tokens::new("k1", NEW).expect("a key").open(&token)), "of the same name");
     }
 
     #[test]
@@ -203,9 +209,7 @@ mod tests {
         let kept = format!("k2:{}, k1:{}", STANDARD.encode(NEW), STANDARD_NO_PAD.encode(OLD));
         let tokens: Tokens = kept.parse().expect("two keys");
         assert!(tokens.issue(&interaction(), moment()).starts_with("k2."));
-        assert!(
-            tokens.check(&Tokens::new("k1", OLD).expect("a key").issue(&interaction(), moment())).is_ok()
-        );
+        assert!(tokens.open(&Tokens::new("k1", OLD).expect("a key").issue(&interaction(), moment())).is_ok());
         for wrong in ["", "k1", "k1:sesame!", "k1:c2VzYW1l", &format!("{kept},k1:{}", STANDARD.encode(OLD))] {
             let told = wrong.parse::<Tokens>().expect_err("a mistake").to_string();
             assert!(!told.contains("sesame") && !told.contains("c2V"), "{told}");

@@ -1,6 +1,7 @@
 //! Await units: what a step asks of the outside world, and how long it sleeps for the answers.
 
 mod answers;
+mod completion;
 mod interaction;
 mod takes;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 pub use self::answers::{Answers, Verdict, VerdictStream};
+pub use self::completion::{Completed, Completion, Proof, Refusal, Which};
 pub use self::interaction::{Interaction, InteractionId, InteractionStatus, UnitId, UnitStatus, UnitView};
 pub use self::takes::{Answering, Takes};
 use crate::limits::{Limits, check_name};

@@ -14,7 +14,7 @@ use crate::access::Caller;
 use crate::body::Object;
 use crate::cursor::{self, List};
 use crate::problem::{Cause, Problem};
-use crate::route::{Answer, Call, Nothing, TOKEN};
+use crate::route::{Answer, Call, Nothing};
 use crate::view::Page;
 
 /// Which interactions to list.
@@ -398,10 +398,10 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<J
 }
 
 pub(super) async fn resume(call: Call<Nothing, ResumeBody>) -> Result<Answer<CompletedView>, Problem> {
-    let tokens = call.app.tokens.as_ref().expect("nobody comes here without a token");
+    let token = call.parts.token.clone().expect("nobody comes here without a token");
     let result =
         output_or_error(call.body.output.clone(), call.body.error.clone()).map_err(Problem::invalid)?;
-    match call.client.complete_by_token(tokens, call.path(TOKEN), result).await? {
+    match call.client.complete_opened(token, result).await? {
         repeat @ Completed::Repeat(_) => Answer::unchanged(told(repeat)),
         completed => Answer::ok(told(completed)),
     }

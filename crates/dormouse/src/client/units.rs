@@ -11,7 +11,7 @@ use crate::limits::check_name;
 use crate::store::{
     Assigned, Completed, Completion, InteractionCount, InteractionFilter, Portion, Refusal, Which,
 };
-use crate::token::Tokens;
+use crate::token::{Opened, Tokens};
 use crate::{Error, InstanceId, Interaction, InteractionId, Json, Result, UnitView};
 
 /// Who is noted as having answered by resume token: whoever has it.
@@ -65,12 +65,18 @@ impl Client {
         token: &str,
         result: Result<Json, String>,
     ) -> Result<Completed> {
-        let (namespace, id, proof) = tokens.check(token)?;
+        self.complete_opened(tokens.open(token)?, result).await
+    }
+
+    /// Answers an interaction by a resume token that was checked already ([`Tokens::open`]).
+    pub async fn complete_opened(&self, token: Opened, result: Result<Json, String>) -> Result<Completed> {
+        let Opened { namespace, interaction, proof } = token;
         if *namespace != *self.namespace {
             return Err(Error::TokenRefused(Refusal::OtherNamespace));
         }
         let by = Some(BY_TOKEN.to_owned());
-        self.answer(Completion { proof: Some(proof), by, ..self.completion(id.into(), result) }).await
+        self.answer(Completion { proof: Some(proof), by, ..self.completion(interaction.into(), result) })
+            .await
     }
 
     /// Answers many interactions at once, and says for each what became of it. Those whose instance somebody else's

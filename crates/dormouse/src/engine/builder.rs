@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Config, Engine, Unreadable, dry_run, registration, spawn_supervisor};
+use super::{Config, Engine, Setup, Unreadable, dry_run, registration};
 use crate::limits::check_name;
 use crate::machine::Typed;
 use crate::store::{Namespaces, Store};
@@ -180,8 +180,8 @@ impl EngineBuilder {
         let registry = Arc::new(registry);
         let client = Client::new(store.clone(), registry.clone(), config.limits, config.history);
         let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
-        let supervisor =
-            spawn_supervisor(store, registry.clone(), config, worker, stop.clone(), kill.clone());
+        let setup = Setup { store, registry: registry.clone(), config, stop: stop.clone() };
+        let supervisor = setup.spawn(worker, kill.clone());
         Ok(Engine { client, registry, stop, kill, supervisor: Some(supervisor) })
     }
 

@@ -141,7 +141,7 @@ async fn write_alone(shared: &Shared, mut commit: Commit) -> Option<Receipt> {
     }
 }
 
-/// Whether the store takes other writes: then it is the outcome's own fault that it takes not this one.
+/// Whether other writes succeed: then this outcome itself is at fault.
 async fn is_healthy(shared: &Shared) -> bool {
     shared.store.heartbeat(shared.worker, shared.config.lease).await.is_ok()
 }

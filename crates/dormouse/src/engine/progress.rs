@@ -15,13 +15,13 @@ const GATHER: Duration = Duration::from_millis(100);
 
 /// What was reported and is not written yet: the last of each step that runs, so it is bounded by their places.
 #[derive(Debug, Default)]
-pub(crate) struct Reported {
+pub(super) struct Reported {
     latest: Mutex<HashMap<InstanceId, (u64, Json)>>,
     news: Notify,
 }
 
 impl Reported {
-    pub(crate) fn add(&self, instance: InstanceId, seq: u64, value: Json) {
+    pub(super) fn add(&self, instance: InstanceId, seq: u64, value: Json) {
         self.lock().insert(instance, (seq, value));
         self.news.notify_one();
     }

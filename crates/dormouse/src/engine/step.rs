@@ -1,20 +1,22 @@
 //! Run: one claimed row, step after step, each outcome committed before the next step starts.
+//!
+//! A row goes through one pipeline: claimed, read (what was too large for the claim), lifted (to the version of the code),
+//! and then again and again: run, checked, committed, next.
 
 use std::any::Any;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::lease::Registered;
 use super::queue::{Hand, RunningPlace};
 use super::{FAULT_PAUSE, Shared, effects, lease, unread};
-use crate::context::{Own, Progress};
+use crate::context::Own;
 use crate::rules::{Handed, Head};
 use crate::store::{Claimed, Commit, Hold, Reading, Receipt, Rider, Tried, Written};
 use crate::{At, Context, DynMachine, Error, Fault, Run, Spawn, StepError, Transition};
@@ -30,154 +32,287 @@ pub(super) struct Starting {
 
 /// Runs a claimed row until its claim is over. Its steps run in a place; its outcomes are committed without one.
 pub(super) async fn run(shared: &Shared, starting: Starting, place: RunningPlace) {
-    let Starting { row, registered, cancel, hand, mut handed_out } = starting;
+    let Starting { row, registered, cancel, hand, handed_out } = starting;
     let mut place = Some(place);
-    let Some(row) = read_apart(shared, row).await else { return };
-    let machine =
-        shared.registry.get(&row.machine, row.version).expect("only registered machines are claimed").clone();
-    let lifted = lift(&*machine, &row);
-    let claimed_version = row.version;
-    let mut head = row.head();
-    let mut cx = context(shared, row, cancel);
-    let commit = |cx: &Context, head: &Head, version, transition, hold| {
+    let is_apart = row.is_apart;
+    let mut runner = Runner::new(shared, row, cancel, handed_out);
+    if (is_apart && !runner.read().await) || !runner.lift().await {
+        return;
+    }
+    loop {
+        let ran = runner.run().await;
+        let Some((Receipt::Held { seq, inbox, now }, Some(next))) = runner.commit(ran, &mut place).await
+        else {
+            return;
+        };
+        registered.go_on(seq);
+        runner.head.go_on(&next.step, runner.version, seq, inbox.len());
+        runner.at = next;
+        runner.cx.go_on(seq, inbox, now);
+        runner.handed_out = Instant::now();
+        if place.is_none() {
+            place = Some(hand.place().await);
+        }
+    }
+}
+
+/// A claimed row as it runs.
+struct Runner<'a> {
+    shared: &'a Shared,
+    machine: Arc<dyn DynMachine>,
+    /// The claimed version, until the row is lifted to the machine's.
+    version: u32,
+    at: At,
+    /// The row as it was handed out, which its commit goes by.
+    head: Head,
+    cx: Context,
+    budget: RunAhead,
+    handed_out: Instant,
+}
+
+/// What a step's run gave, and how long it took.
+struct Ran {
+    transition: Transition,
+    run: Run,
+}
+
+/// What became of an outcome with its step's own writes.
+enum Carried {
+    /// They were committed together, or refused as stale.
+    Receipt(Receipt),
+    /// The writes were refused: this is the handler's outcome, which goes alone.
+    Alone(Transition),
+    /// Neither was committed, and the claim was given back: the step will run again.
+    Lost,
+}
+
+impl<'a> Runner<'a> {
+    fn new(shared: &'a Shared, row: Claimed, cancel: CancellationToken, handed_out: Instant) -> Self {
+        let machine = shared.registry.get(&row.machine, row.version);
+        let until = Instant::now().checked_add(shared.config.run_ahead);
+        let head = row.head();
+        Self {
+            shared,
+            machine: machine.expect("only registered machines are claimed").clone(),
+            version: row.version,
+            at: row.at,
+            head,
+            budget: RunAhead { steps: shared.config.run_ahead_steps, until },
+            handed_out,
+            cx: Context {
+                id: row.id,
+                namespace: row.namespace,
+                key: row.key,
+                parent: row.parent,
+                attempt: row.attempt,
+                seq: row.seq,
+                wake: row.wake,
+                awaits: row.awaits,
+                inbox: row.inbox,
+                children: row.children,
+                consumption: Arc::default(),
+                now: row.now,
+                cancel,
+                own: Arc::new(Own::new(shared.behind.clone())),
+                progress: Arc::default(),
+            },
+        }
+    }
+
+    /// Reads what was too large to come with the claim. False if the claim is over: a row that cannot be read is set aside,
+    /// and it alone.
+    async fn read(&mut self) -> bool {
+        let (store, bytes_max) = (&self.shared.store, self.shared.config.limits.reading_bytes_max);
+        let (id, seq) = (self.cx.id, self.cx.seq);
+        match store.reading(id, bytes_max).await {
+            Ok(Reading { inbox, children }) => {
+                self.head.inbox = inbox.len() as u32;
+                (self.cx.inbox, self.cx.children) = (inbox, children);
+                return true;
+            }
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%error, %id, "the inbox of a step could not be read: its claim is given back");
+                tokio::time::sleep(FAULT_PAUSE).await;
+                lease::give_back(self.shared, vec![(id, seq)], Tried::No).await;
+            }
+            Err(error) => {
+                let machine = self.machine.name();
+                tracing::error!(%error, %id, machine, "an instance is set aside: it cannot be run");
+                self.fail(format!("it was set aside: {error}")).await;
+            }
+        }
+        false
+    }
+
+    /// Moves to where a migration lifts the row, if it was claimed at an older version. False if the claim is over: a
+    /// row that cannot be lifted has failed.
+    async fn lift(&mut self) -> bool {
+        let (from, to) = (self.version, self.machine.version());
+        if from == to {
+            return true;
+        }
+        let lifted = catch_unwind(AssertUnwindSafe(|| self.machine.migrate(from, self.at.clone())));
+        let reason = match lifted {
+            Ok(Ok(at)) => {
+                (self.at, self.version) = (at, to);
+                return true;
+            }
+            Ok(Err(error)) => format!("failed: {error}"),
+            Err(panic) => format!("panicked: {}", panic_message(&*panic)),
+        };
+        self.fail(format!("migrating from version {from} to {to} {reason}")).await;
+        false
+    }
+
+    /// Runs the step, unless nothing that woke it can be read: then it waits on.
+    async fn run(&self) -> Ran {
+        let Self { shared, machine, at, cx, .. } = self;
+        let span = tracing::debug_span!(
+            "step", machine = machine.name(), version = machine.version(), step = %at.step, id = %cx.id,
+            seq = cx.seq, attempt = cx.attempt
+        );
+        let started = Instant::now();
+        let transition = match unread::wait_on(shared, &**machine, at, cx).await {
+            Some(waits) => waits,
+            None => self.outcome().instrument(span).await,
+        };
+        unread::warn(shared, &**machine, cx);
+        let waited = started.duration_since(self.handed_out);
+        let run = Run {
+            started_at: cx.now.checked_add(waited).unwrap_or(cx.now),
+            took_us: started.elapsed().as_micros() as u64,
+            progress: cx.take_progress(),
+        };
+        Ran { transition, run }
+    }
+
+    /// Commits what a step gave, with its own writes if it made some: the receipt, and where the instance goes next.
+    /// `None` if the claim was given back, or the engine is gone.
+    async fn commit(
+        &mut self,
+        Ran { transition, run }: Ran,
+        place: &mut Option<RunningPlace>,
+    ) -> Option<(Receipt, Option<At>)> {
+        let hold = self.hold_after(&transition);
+        let commit = self.commit_of(transition, hold, Some(run));
+        let commit = match self.cx.own.take() {
+            Ok(None) => commit,
+            Ok(Some(rider)) => match self.commit_with(commit.clone(), rider).await {
+                Carried::Receipt(receipt) => return Some((receipt, commit.transition.next().cloned())),
+                Carried::Alone(transition) => self.commit_of(transition, hold, commit.run),
+                Carried::Lost => return None,
+            },
+            Err(still_writes) => {
+                // The task that was left behind keeps the old one; the next step of this run has its own.
+                self.cx.own = Arc::new(Own::new(self.shared.behind.clone()));
+                let transition = self.handled(StepError::Error(Box::new(still_writes))).await;
+                drop(self.cx.own.take());
+                self.commit_of(transition, hold, commit.run)
+            }
+        };
+        *place = None;
+        let next = commit.transition.next().cloned();
+        Some((self.shared.committer.commit(commit).await?, next))
+    }
+
+    /// Ends the claimed row as failed: it cannot be run.
+    async fn fail(&self, error: String) {
+        let failed = self.commit_of(Transition::Fail { error }, Hold::Release, None);
+        self.shared.committer.commit(failed).await;
+    }
+
+    /// The commit of an outcome. Every one of the engine is made here.
+    fn commit_of(&self, transition: Transition, hold: Hold, run: Option<Run>) -> Commit {
+        let (Self { cx, version, .. }, head) = (self, self.head.clone());
         // Whoever parks has been handed all of it; only what was read is used up.
         let received = match &transition {
             Transition::Await { .. } => cx.handed_ids(),
             _ => cx.received_ids(),
         };
         let handed = Handed::of(&cx.inbox, &transition, &received);
-        Commit { head: head.clone(), version, received, transition, hold, run: None, handed }
-    };
-    let mut at = match lifted {
-        Ok(at) => at,
-        Err(error) => {
-            let failed = commit(&cx, &head, claimed_version, Transition::Fail { error }, Hold::Release);
-            shared.committer.commit(failed).await;
-            return;
-        }
-    };
-    let until = Instant::now().checked_add(shared.config.run_ahead);
-    let mut budget = RunAhead { steps: shared.config.run_ahead_steps, until };
-    loop {
-        let span = tracing::debug_span!(
-            "step", machine = machine.name(), version = machine.version(), step = %at.step, id = %cx.id,
-            seq = cx.seq, attempt = cx.attempt
-        );
-        let started = Instant::now();
-        let transition = match unread::wait_on(shared, &*machine, &at, &cx).await {
-            Some(waits) => waits,
-            None => outcome(shared, &*machine, &at, &cx).instrument(span).await,
-        };
-        unread::warn(shared, &*machine, &cx);
-        let run = run_of(&cx, started.duration_since(handed_out), started.elapsed());
+        Commit { head, version: *version, received, transition, hold, run, handed }
+    }
+
+    fn hold_after(&mut self, transition: &Transition) -> Hold {
         let may_hold = !matches!(transition, Transition::Next { ahead: false, .. });
-        let hold = if may_hold && budget.allows_another() && !shared.stop.is_cancelled() {
-            Hold::Keep
-        } else {
-            Hold::Release
-        };
-        let mut outcome =
-            Commit { run: Some(run), ..commit(&cx, &head, machine.version(), transition, hold) };
-        let with_rider = match cx.own.take() {
-            Ok(Some(rider)) => commit_with(shared, &*machine, &at, &cx, &mut outcome, rider).await,
-            Ok(None) => Carried::Alone,
-            Err(still_writes) => {
-                // The task that was left behind keeps the old one; the next step of this run has its own.
-                cx.own = Arc::new(Own::new(shared.store.clone()));
-                let error = StepError::Error(Box::new(still_writes));
-                outcome.transition = handled(shared, &*machine, &at, &cx, error).await;
-                drop(cx.own.take());
-                Carried::Alone
+        let holds = may_hold && self.budget.allows_another() && !self.shared.stop.is_cancelled();
+        if holds { Hold::Keep } else { Hold::Release }
+    }
+
+    /// Commits an outcome with what its step wrote. If that is refused, the step has failed, and its handler decides.
+    async fn commit_with(&self, commit: Commit, rider: Rider) -> Carried {
+        let (shared, id, seq) = (self.shared, self.cx.id, self.cx.seq);
+        match shared.store.commit_with(shared.worker, commit, rider).await {
+            Ok(Written { value: receipt, effects }) => {
+                effects::apply(shared, std::slice::from_ref(&receipt), &effects);
+                Carried::Receipt(receipt)
             }
-        };
-        let next = outcome.transition.next().cloned();
-        let receipt = match with_rider {
-            Carried::Receipt(receipt) => Some(receipt),
-            Carried::Alone => {
-                place = None;
-                shared.committer.commit(outcome).await
+            Err(error @ Error::OwnWrites(_)) => {
+                let transition = self.handled(StepError::Error(Box::new(error))).await;
+                // What the handler wrote could be refused as well: its outcome goes alone.
+                drop(self.cx.own.take());
+                Carried::Alone(transition)
             }
-            Carried::Lost => return,
-        };
-        match (receipt, next) {
-            (Some(Receipt::Held { seq, inbox, now }), Some(next)) => {
-                at = next;
-                head.go_on(&at.step, machine.version(), seq, inbox.len());
-                registered.go_on(seq);
-                cx.go_on(seq, inbox, now);
-                handed_out = Instant::now();
-                if place.is_none() {
-                    place = Some(hand.place().await);
-                }
+            Err(error) => {
+                tracing::warn!(%error, %id, "a step's writes were not committed: it will run again");
+                lease::give_back(shared, vec![(id, seq)], Tried::Yes).await;
+                Carried::Lost
             }
-            _ => return,
         }
     }
-}
 
-/// The row with what is too large to come with its claim. One of which that cannot be read is set aside, and it alone.
-async fn read_apart(shared: &Shared, row: Claimed) -> Option<Claimed> {
-    if !row.is_apart {
-        return Some(row);
+    /// One run of a step: its outcome, checked, or what its error handler makes of the failure.
+    async fn outcome(&self) -> Transition {
+        let Self { machine, at, cx, .. } = self;
+        let started = Instant::now();
+        let ran = guarded(at, async { machine.step(at, cx).await }, machine.step_timeout()).await;
+        metrics::histogram!("dormouse_step_seconds", "machine" => machine.name().to_owned())
+            .record(started.elapsed());
+        match ran.and_then(|transition| self.checked(transition)) {
+            Ok(transition) => transition,
+            Err(error) => self.handled(error).await,
+        }
     }
-    let error = match shared.store.reading(row.id, shared.config.limits.reading_bytes_max).await {
-        Ok(Reading { inbox, children }) => return Some(Claimed { inbox, children, ..row }),
-        Err(error) => error,
-    };
-    if error.is_transient() {
-        tracing::warn!(%error, id = %row.id, "what a step is handed could not be read: it is given back");
-        tokio::time::sleep(FAULT_PAUSE).await;
-        lease::give_back(shared, vec![(row.id, row.seq)], Tried::No).await;
-        return None;
+
+    /// What a machine's error handler makes of a failed step. What the step wrote is undone before.
+    async fn handled(&self, error: StepError) -> Transition {
+        let Self { machine, at, cx, .. } = self;
+        drop(cx.own.take());
+        tracing::debug!(%error, "the step failed");
+        metrics::counter!("dormouse_step_errors_total", "machine" => machine.name().to_owned()).increment(1);
+        let first = error.to_string();
+        let handled =
+            guarded(at, async { machine.handle(error, at, cx).await }, machine.step_timeout()).await;
+        handled.and_then(|transition| self.checked(transition)).unwrap_or_else(|second| Transition::Fail {
+            error: format!("{first} (and its handler failed: {second})"),
+        })
     }
-    tracing::error!(%error, id = %row.id, machine = row.machine, "an instance is set aside: it cannot be run");
-    let transition = Transition::Fail { error: format!("it was set aside: {error}") };
-    let failed = Commit::new(&row, Vec::new(), transition);
-    shared.committer.commit(failed).await;
-    None
-}
 
-/// What is recorded of a run that started this long after the store handed its row out.
-fn run_of(cx: &Context, waited: Duration, took: Duration) -> Run {
-    let started_at = cx.now.checked_add(waited).unwrap_or(cx.now);
-    Run { started_at, took_us: took.as_micros() as u64, progress: cx.progress.take() }
-}
-
-/// How an outcome and its step's own writes fared together.
-enum Carried {
-    /// They were committed, or refused as stale.
-    Receipt(Receipt),
-    /// There are no such writes: the outcome goes alone.
-    Alone,
-    /// Neither was committed: the step will run again.
-    Lost,
-}
-
-/// Commits an outcome with what its step wrote. If that is refused, the step has failed, and its handler decides.
-async fn commit_with(
-    shared: &Shared,
-    machine: &dyn DynMachine,
-    at: &At,
-    cx: &Context,
-    outcome: &mut Commit,
-    rider: Rider,
-) -> Carried {
-    match shared.store.commit_with(shared.worker, outcome.clone(), rider).await {
-        Ok(Written { value: receipt, effects }) => {
-            effects::apply(shared, std::slice::from_ref(&receipt), &effects);
-            Carried::Receipt(receipt)
+    /// Checks an outcome, and gives children what they have from their parent.
+    fn checked(&self, mut transition: Transition) -> Result<Transition, StepError> {
+        let refuse = |error: Error| StepError::Error(Box::new(error));
+        let Self { shared, at, cx, .. } = self;
+        if let Transition::Replay { at: to, .. } = &transition
+            && to.step != at.step
+        {
+            return Err(refuse(Error::InvalidOutcome(format!(
+                "`replay` runs the same step again, not {:?}; use `next` or `sleep` to go elsewhere",
+                to.step
+            ))));
         }
-        Err(error @ Error::OwnWrites(_)) => {
-            outcome.transition = handled(shared, machine, at, cx, StepError::Error(Box::new(error))).await;
-            // What the handler wrote could be refused as well: its outcome goes alone.
-            drop(cx.own.take());
-            Carried::Alone
+        if let Transition::Spawn(Spawn { children, .. }) = &mut transition {
+            for child in children {
+                child.namespace.clone_from(&cx.namespace);
+                child.history.get_or_insert(shared.config.history);
+                child.inbox_max = shared.config.limits.inbox();
+                shared.registry.check_signals(child).map_err(refuse)?;
+            }
         }
-        Err(error) => {
-            tracing::warn!(%error, id = %cx.id, "a step's writes were not committed: it will run again");
-            lease::give_back(shared, vec![(cx.id, cx.seq)], Tried::Yes).await;
-            Carried::Lost
+        if let Transition::Dispatch(dispatch) = &mut transition {
+            dispatch.outputs_max = shared.config.limits.items_max;
         }
+        transition.check(&shared.config.limits).map_err(refuse)?;
+        Ok(transition)
     }
 }
 
@@ -195,136 +330,29 @@ impl RunAhead {
     }
 }
 
-/// The place to run at: the row's own, or where a migration lifts it.
-fn lift(machine: &dyn DynMachine, row: &Claimed) -> Result<At, String> {
-    if machine.version() == row.version {
-        return Ok(row.at.clone());
-    }
-    let lifted = catch_unwind(AssertUnwindSafe(|| machine.migrate(row.version, row.at.clone())));
-    let reason = match lifted {
-        Ok(Ok(at)) => return Ok(at),
-        Ok(Err(error)) => format!("failed: {error}"),
-        Err(panic) => format!("panicked: {}", panic_message(&*panic)),
-    };
-    Err(format!("migrating from version {} to {} {reason}", row.version, machine.version()))
-}
-
-fn context(shared: &Shared, row: Claimed, cancel: CancellationToken) -> Context {
-    Context {
-        id: row.id,
-        namespace: row.namespace,
-        key: row.key,
-        parent: row.parent,
-        attempt: row.attempt,
-        seq: row.seq,
-        wake: row.wake,
-        awaits: row.awaits,
-        inbox: row.inbox,
-        children: row.children,
-        unread: Arc::default(),
-        takes: Arc::default(),
-        now: row.now,
-        cancel,
-        own: Arc::new(Own::new(shared.store.clone())),
-        progress: Progress::to(shared.reported.clone()),
-    }
-}
-
-/// One run of a step, whatever it does: an outcome, or what its error handler makes of the failure.
-async fn outcome(shared: &Shared, machine: &dyn DynMachine, at: &At, cx: &Context) -> Transition {
-    let started = Instant::now();
-    let ran = guarded(async { machine.step(at, cx).await }, machine.step_timeout()).await;
-    metrics::histogram!("dormouse_step_seconds", "machine" => machine.name().to_owned())
-        .record(started.elapsed());
-    let error = match ran.map(|transition| admit(shared, at, cx, transition)) {
-        Ok(Ok(transition)) => return transition,
-        Ok(Err(refused)) => StepError::Error(Box::new(refused)),
-        Err(Failure::Unreadable(reason)) => return unreadable(at, &reason),
-        Err(Failure::Step(error)) => error,
-    };
-    handled(shared, machine, at, cx, error).await
-}
-
-/// What a machine's error handler makes of a failed step. What the step wrote is undone before.
-async fn handled(
-    shared: &Shared,
-    machine: &dyn DynMachine,
-    at: &At,
-    cx: &Context,
-    error: StepError,
-) -> Transition {
-    drop(cx.own.take());
-    tracing::debug!(%error, "the step failed");
-    metrics::counter!("dormouse_step_errors_total", "machine" => machine.name().to_owned()).increment(1);
-    let reason = error.to_string();
-    let handled = guarded(async { machine.handle(error, at, cx).await }, machine.step_timeout()).await;
-    let second = match handled.map(|transition| admit(shared, at, cx, transition)) {
-        Ok(Ok(transition)) => return transition,
-        Ok(Err(refused)) => refused.to_string(),
-        Err(Failure::Unreadable(reason)) => return unreadable(at, &reason),
-        Err(Failure::Step(error)) => error.to_string(),
-    };
-    Transition::Fail { error: format!("{reason} (and its handler failed: {second})") }
-}
-
-fn unreadable(at: &At, reason: &str) -> Transition {
-    Transition::Fail { error: format!("step {:?}: its state does not decode: {reason}", at.step) }
-}
-
-/// Checks an outcome, and gives children what they have from their parent.
-fn admit(shared: &Shared, at: &At, cx: &Context, mut transition: Transition) -> Result<Transition, Error> {
-    if let Transition::Replay { at: to, .. } = &transition
-        && to.step != at.step
-    {
-        return Err(Error::InvalidOutcome(format!(
-            "`replay` runs the same step again, not {:?}; use `next` or `sleep` to go elsewhere",
-            to.step
-        )));
-    }
-    if let Transition::Spawn(Spawn { children, .. }) = &mut transition {
-        for child in children {
-            child.namespace.clone_from(&cx.namespace);
-            child.history.get_or_insert(shared.config.history);
-            child.inbox_max = shared.config.limits.inbox();
-            shared.registry.check_signals(child)?;
-        }
-    }
-    if let Transition::Dispatch(dispatch) = &mut transition {
-        dispatch.outputs_max = shared.config.limits.items_max;
-    }
-    transition.check(&shared.config.limits)?;
-    Ok(transition)
-}
-
-enum Failure {
-    Step(StepError),
-    Unreadable(String),
-}
-
-/// Runs user code so that neither its panic nor its slowness is ours. It is called inside the future, so that
-/// even a panic before its first await is caught.
+/// Runs user code so that neither its panic nor its slowness is ours. It is called inside the future, so that even a panic
+/// before its first await is caught. A state that the code cannot read is not its error: the instance fails.
 async fn guarded(
+    at: &At,
     code: impl Future<Output = Result<Transition, Fault>>,
     limit: Option<Duration>,
-) -> Result<Transition, Failure> {
-    let mut code = pin!(code);
-    let caught = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| code.as_mut().poll(cx))) {
-        Ok(Poll::Pending) => Poll::Pending,
-        Ok(Poll::Ready(done)) => Poll::Ready(Ok(done)),
-        Err(panic) => Poll::Ready(Err(panic)),
-    });
+) -> Result<Transition, StepError> {
+    let caught = AssertUnwindSafe(code).catch_unwind();
     let ended = match limit {
         None => caught.await,
         Some(limit) => match tokio::time::timeout(limit, caught).await {
             Ok(ended) => ended,
-            Err(_) => return Err(Failure::Step(StepError::TimedOut(limit))),
+            Err(_) => return Err(StepError::TimedOut(limit)),
         },
     };
     match ended {
         Ok(Ok(transition)) => Ok(transition),
-        Ok(Err(Fault::Failed(error))) => Err(Failure::Step(StepError::Error(error))),
-        Ok(Err(Fault::Unreadable(reason))) => Err(Failure::Unreadable(reason)),
-        Err(panic) => Err(Failure::Step(StepError::Panic(panic_message(&*panic)))),
+        Ok(Err(Fault::Failed(error))) => Err(StepError::Error(error)),
+        Ok(Err(Fault::Unreadable(reason))) => {
+            let error = format!("step {:?}: its state does not decode: {reason}", at.step);
+            Ok(Transition::Fail { error })
+        }
+        Err(panic) => Err(StepError::Panic(panic_message(&*panic))),
     }
 }
 

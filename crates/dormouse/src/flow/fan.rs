@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::FlowState;
 use super::machine::{Run, To};
 use super::parts::FanKind;
+use crate::json::digest;
 use crate::{BoxError, Children, Context, Json, NewInstance, Spawn, Status, Transition, Wake};
 
 /// The most bytes of JSON that the children still to be spawned may take in the state; a longer list is made again, from
@@ -38,7 +39,7 @@ impl Left {
         if list.as_str().len() <= LEFT_BYTES_MAX {
             return Ok(Self::Children(later));
         }
-        Ok(Self::MadeOf { state: Json::encode("state", state)?, from: now, digest: digest(&list) })
+        Ok(Self::MadeOf { state: Json::encode("state", state)?, from: now, digest: digest([list.as_str()]) })
     }
 
     /// Takes the next few, and leaves the others.
@@ -51,7 +52,7 @@ impl Left {
             }
             Self::MadeOf { state, from, digest: expected } => {
                 let mut all = (fan.spawn)(&state.decode("state")?, cx);
-                if digest(&Json::encode("list of children", &all)?) != *expected {
+                if digest([Json::encode("list of children", &all)?.as_str()]) != *expected {
                     return Err("its list of children is not the one it had when the part was entered: the code that \
                         makes it has changed, or does not make it of the state alone"
                         .into());
@@ -63,14 +64,6 @@ impl Left {
             }
         }
     }
-}
-
-/// Tells one text from another (FNV-1a).
-fn digest(text: &Json) -> String {
-    let digest = text.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |digest, byte| {
-        (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{digest:016x}")
 }
 
 impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {

@@ -8,7 +8,7 @@ use std::task::{Context as Polling, Poll, Waker};
 use super::FlowState;
 use super::machine::{FlowMachine, Run, Task, To, is_answered};
 use super::parts::{AskKind, Gives, WaitKind};
-use crate::check::{Ahead, Foreseen, told};
+use crate::ahead::{Ahead, Foreseen, told};
 use crate::{At, BoxError, Transition, Wake};
 
 /// Examples of a state that nobody gave examples of.

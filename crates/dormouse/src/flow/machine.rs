@@ -8,7 +8,7 @@ use super::build::{Finding, UNDO};
 use super::parts::{ActFn, AskKind, FanKind, Gives, Test, WaitKind};
 use super::trail::{self, Trail};
 use super::{ActResult, Cx, FlowState};
-use crate::check::{Ahead, Foreseen};
+use crate::ahead::{Ahead, Foreseen};
 use crate::graph::Graph;
 use crate::outline::Member;
 use crate::signal::CANCEL;

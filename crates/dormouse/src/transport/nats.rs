@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::envelope::{self, Envelope};
 use super::{Reception, Sent, Transport};
 use crate::store::{Completed, Completion, Refusal, Which};
-use crate::{BoxError, DEFAULT_NAMESPACE, Interaction, InteractionId, Json, Tokens, When};
+use crate::{BoxError, DEFAULT_NAMESPACE, Interaction, InteractionId, Json, Opened, Tokens, When};
 
 /// Answers in hand at a time: taken together, committed together.
 const ANSWERS_MAX: usize = 256;
@@ -188,9 +188,9 @@ impl Nats {
         };
         if let Some((tokens, _)) = &self.tokens {
             let token = answer.resume_token.ok_or_else(forged)?;
-            let (namespace, id, proof) = tokens.check(&token).map_err(|_| forged())?;
-            let proof = Some(proof);
-            return Ok(Completion { namespace, to: Which::Id(id), result, assignee: None, by: None, proof });
+            let Opened { namespace, interaction, proof } = tokens.open(&token).map_err(|_| forged())?;
+            let (to, proof) = (Which::Id(interaction), Some(proof));
+            return Ok(Completion { namespace, to, result, assignee: None, by: None, proof });
         }
         let to = match (answer.interaction, answer.correlation_id) {
             (Some(id), _) => Which::Id(id),

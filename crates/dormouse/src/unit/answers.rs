@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 
 use super::{Interaction, InteractionStatus, UnitStatus, UnitView};
-use crate::store::Store;
+use crate::context::Behind;
 use crate::{Error, Result};
 
 /// Interactions read at a time, so that a large unit is never in memory as a whole.
@@ -73,7 +73,7 @@ impl<T> Answers<T> {
 
 /// The verdicts of a unit, read a page at a time.
 pub struct VerdictStream<T> {
-    store: Arc<dyn Store>,
+    behind: Arc<dyn Behind>,
     unit: UnitView,
     next_item: u32,
     page: VecDeque<Verdict<T>>,
@@ -81,8 +81,8 @@ pub struct VerdictStream<T> {
 }
 
 impl<T: DeserializeOwned> VerdictStream<T> {
-    pub(crate) fn new(store: Arc<dyn Store>, unit: UnitView) -> Self {
-        Self { store, unit, next_item: 0, page: VecDeque::new(), output: PhantomData }
+    pub(crate) fn new(behind: Arc<dyn Behind>, unit: UnitView) -> Self {
+        Self { behind, unit, next_item: 0, page: VecDeque::new(), output: PhantomData }
     }
 
     /// The unit.
@@ -93,7 +93,7 @@ impl<T: DeserializeOwned> VerdictStream<T> {
     /// The next item's verdict, in item order; `None` after the last.
     pub async fn next(&mut self) -> Result<Option<Verdict<T>>> {
         while self.page.is_empty() && self.next_item < self.unit.interactions {
-            let items = self.store.items(self.unit.id, self.next_item, PAGE_ITEMS).await?;
+            let items = self.behind.items(self.unit.id, self.next_item, PAGE_ITEMS).await?;
             let Some(last) = items.last() else { break };
             self.next_item = last.item + 1;
             for item in items {

@@ -14,7 +14,7 @@ use super::fault::{certainly_undone, sqlstate};
 use super::pool::Lent;
 use super::types::Columns;
 use crate::store::{Commit, Effects, Receipt, Rider, Written};
-use crate::{Error, Result, WorkerId};
+use crate::{Context, Error, Result, WorkerId};
 
 /// How long an outcome waits for a row that another transaction holds, and how often it looks.
 const BUSY_TRIES_MAX: u32 = 2_000;
@@ -27,8 +27,18 @@ const BEGIN: &str = "begin isolation level read committed";
 /// back if the step fails.
 pub struct StepTransaction<'a>(MappedMutexGuard<'a, Lent>);
 
+impl Context {
+    /// The transaction that will commit this step's outcome, to write the step's own tables with: both are committed,
+    /// or neither. It is opened by the first call; a step that does not ask pays nothing.
+    ///
+    /// On PostgreSQL. On SQLite, which has one writer, use [`Context::in_commit`].
+    pub async fn transaction(&self) -> Result<StepTransaction<'_>> {
+        StepTransaction::of(self.own.transaction().await?)
+    }
+}
+
 impl<'a> StepTransaction<'a> {
-    pub(crate) fn of(rider: MutexGuard<'a, Option<Rider>>) -> Result<Self> {
+    fn of(rider: MutexGuard<'a, Option<Rider>>) -> Result<Self> {
         let transaction = MutexGuard::try_map(rider, |rider| rider.as_mut()?.get_mut::<Lent>());
         transaction.map(Self).map_err(|_| Error::WrongStore {
             asked_for: "transaction beside closures",

@@ -3,6 +3,7 @@
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};
 
+use crate::json::digest;
 use crate::{Error, Result};
 
 /// One file for each schema version, in order.
@@ -138,12 +139,7 @@ fn check_known(found: u32) -> Result<()> {
     Ok(())
 }
 
-/// Tells one text of the functions from another (FNV-1a): a schema of our version whose functions are not ours
-/// is no schema of ours.
+/// Tells one text of the functions from another: a schema of our version with other functions is not ours.
 fn functions_digest() -> String {
-    let digest =
-        FUNCTIONS.iter().flat_map(|text| text.bytes()).fold(0xcbf2_9ce4_8422_2325_u64, |digest, byte| {
-            (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-    format!("{digest:016x}")
+    digest(FUNCTIONS.iter().copied())
 }

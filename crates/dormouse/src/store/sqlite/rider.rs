@@ -6,14 +6,35 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::commit::commit;
 use super::tx::Tx;
-use crate::store::{Commit, Receipt};
-use crate::{BoxError, Error, Result, WorkerId};
+use crate::store::{Commit, Receipt, Rider};
+use crate::{BoxError, Context, Error, Result, WorkerId};
 
 /// One of a step's own writes. It may be run again, when the group it was in is rolled back for another's sake.
 pub type InCommit = Box<dyn Fn(&Connection) -> Result<(), BoxError> + Send>;
 
 /// A step's own writes, in order.
 pub type OwnWrites = Vec<InCommit>;
+
+impl Context {
+    /// Runs a closure inside the commit of this step's outcome, to write the step's own tables: both are committed, or
+    /// neither. An error from it is a failure of the step. It may be run more than once, but is committed once; every
+    /// other write waits while it runs, so it should only write.
+    ///
+    /// On SQLite. On PostgreSQL, use [`Context::transaction`].
+    pub fn in_commit<F>(&self, write: F) -> Result<()>
+    where
+        F: Fn(&Connection) -> Result<(), BoxError> + Send + 'static,
+    {
+        let refuse = || Error::WrongStore {
+            asked_for: "writer that runs closures inside its commits",
+            instead: "on PostgreSQL, write with `cx.transaction`",
+        };
+        let mut rider = self.own.closures()?.ok_or_else(refuse)?;
+        let own = rider.get_or_insert_with(|| Rider::new(OwnWrites::new()));
+        own.get_mut::<OwnWrites>().ok_or_else(refuse)?.push(Box::new(write));
+        Ok(())
+    }
+}
 
 /// Commits an outcome and what rides with it; a refused write undoes both, and the answer says why.
 pub(super) fn commit_with(

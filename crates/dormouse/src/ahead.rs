@@ -1,4 +1,4 @@
-//! What a step may do, told without doing it.
+//! What a step may do, described without doing it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,12 +61,11 @@ pub(crate) fn context(
         awaits,
         inbox,
         children: Vec::new(),
-        unread: Arc::default(),
-        takes: Arc::default(),
+        consumption: Arc::default(),
         now: Timestamp::UNIX_EPOCH,
         cancel: CancellationToken::new(),
         own: Arc::new(Own::nowhere()),
-        progress: Default::default(),
+        progress: Arc::default(),
     }
 }
 

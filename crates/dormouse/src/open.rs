@@ -1,0 +1,56 @@
+//! Which store an address means. This is the one place that names every store.
+
+use std::sync::Arc;
+
+use crate::store::sqlite::SqliteStore;
+use crate::store::{Store, shown};
+use crate::{Client, Engine, EngineBuilder, Error, Result, SystemClock};
+
+impl Engine {
+    /// Opens a store by its address: `sqlite:shop.db`, `sqlite::memory:` for tests, or `postgres://user@host/database`
+    /// with the feature `postgres`.
+    pub async fn open(url: &str) -> Result<EngineBuilder> {
+        Ok(Self::on(open(url).await?))
+    }
+}
+
+impl Client {
+    /// Opens a store by its address, without running anything here.
+    pub async fn open(url: &str) -> Result<Self> {
+        Ok(Self::on(open(url).await?))
+    }
+}
+
+/// Opens a store by its address.
+async fn open(url: &str) -> Result<Arc<dyn Store>> {
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        return open_postgres(url).await;
+    }
+    let refuse = |reason| Err(Error::InvalidUrl { url: shown(url), reason });
+    match url.strip_prefix("sqlite:") {
+        Some("") => refuse("a file is missing: write sqlite:path/to/file.db"),
+        Some(":memory:") => Ok(Arc::new(SqliteStore::in_memory(Arc::new(SystemClock))?)),
+        Some(path) if path.contains('?') => {
+            refuse("a query string is not understood: write sqlite:path/to/file.db")
+        }
+        Some(path) => {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            Ok(Arc::new(SqliteStore::open(path).await?))
+        }
+        None => {
+            refuse("only sqlite:path/to/file.db, sqlite::memory: and postgres://user@host/database are known")
+        }
+    }
+}
+
+#[cfg(feature = "postgres")]
+async fn open_postgres(url: &str) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(crate::store::postgres::PostgresStore::connect(url).await?))
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn open_postgres(_url: &str) -> Result<Arc<dyn Store>> {
+    let reason = "the PostgreSQL store is not built in: turn on the feature `postgres` of dormouse";
+    // An address may hold a password.
+    Err(Error::InvalidUrl { url: "postgres://…".to_owned(), reason })
+}
