@@ -1,14 +1,16 @@
 //! The dispatcher: sends what was committed, from those rows, until it is accepted. One for each transport.
 
+mod rate;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio::time::Instant;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use self::rate::Rate;
 use super::{FAULT_PAUSE, Shared};
 use crate::gate::Unfit;
 use crate::store::{
@@ -23,7 +25,7 @@ const TAKE_ROWS_MAX: usize = 256;
 const REPORTS_MAX: usize = 256;
 /// How long what somebody else's transaction holds up is put off.
 const HELD_UP_PAUSE: Duration = Duration::from_millis(50);
-/// How much longer than twice the time that a send may take others leave it alone: to write down what became of it.
+/// A send's lease is twice the time that it may take, and this much more to write down what became of it.
 const LEASE_SPARE: Duration = Duration::from_secs(5);
 
 /// Sends whenever there is a free place and something to send, until told to stop.
@@ -342,69 +344,4 @@ async fn admit(shared: &Shared, answered: &[(Completion, u32)]) -> Admitted {
 fn count(named: &NamedTransport, outcome: &'static str) {
     metrics::counter!("dormouse_sends_total", "transport" => named.name.clone(), "outcome" => outcome)
         .increment(1);
-}
-
-/// A bucket of sends that fills with time, up to a second's worth.
-struct Rate {
-    per_second_max: Option<u32>,
-    left: f64,
-    at: Instant,
-}
-
-impl Rate {
-    fn new(per_second_max: Option<u32>) -> Self {
-        Self { per_second_max, left: 1.0, at: Instant::now() }
-    }
-
-    /// Waits until at least one may be sent, and says how many of those wanted may.
-    async fn wait(&mut self, wanted: usize) -> usize {
-        loop {
-            match self.allows(wanted, Instant::now()) {
-                Ok(allowed) => return allowed,
-                Err(wait) => tokio::time::sleep(wait).await,
-            }
-        }
-    }
-
-    /// How many of those wanted may be sent now, or how long it is until one may.
-    fn allows(&mut self, wanted: usize, now: Instant) -> std::result::Result<usize, Duration> {
-        let Some(per_second) = self.per_second_max.map(f64::from) else { return Ok(wanted) };
-        let filled = (now - self.at).as_secs_f64() * per_second;
-        self.left = (self.left + filled).min(per_second);
-        self.at = now;
-        if self.left >= 1.0 {
-            return Ok(wanted.min(self.left as usize));
-        }
-        Err(Duration::from_secs_f64((1.0 - self.left) / per_second))
-    }
-
-    fn spend(&mut self, sends: usize) {
-        if self.per_second_max.is_some() {
-            self.left -= sends as f64;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_more_is_sent_in_a_second_than_is_allowed() {
-        let mut rate = Rate::new(Some(10));
-        let started = rate.at;
-        let (mut now, mut sent) = (started, 0);
-        while sent < 100 {
-            match rate.allows(64, now) {
-                Ok(allowed) => {
-                    rate.spend(allowed);
-                    sent += allowed;
-                }
-                Err(wait) => now += wait + Duration::from_millis(1),
-            }
-        }
-        assert!(now - started >= Duration::from_millis(9_800), "{:?}", now - started);
-        assert_eq!(rate.allows(64, now + Duration::from_secs(60)), Ok(10), "a second's worth, after a pause");
-        assert_eq!(Rate::new(None).allows(64, now), Ok(64));
-    }
 }
