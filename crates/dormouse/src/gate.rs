@@ -74,8 +74,8 @@ impl Gates {
         Self { unreadable: Some(reason), ..Self::default() }
     }
 
-    /// Refuses a signal to this machine that it does not declare, or whose payload is not what it declares. What its
-    /// instance awaits is declared by that.
+    /// **A malformed payload is refused at the door**, before it is stored, and so is a signal of a name that this machine
+    /// does not declare. What its instance awaits is declared by that.
     pub(crate) fn check_signal(
         &self,
         machine: &str,
@@ -251,4 +251,28 @@ fn usable(schema: Option<&serde_json::Value>, of: impl Fn() -> String) -> Result
 
 fn unfit(refusal: Refusal) -> impl Fn(String) -> Unfit {
     move |reason| Unfit { refusal, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Signal;
+
+    const PAID: Signal<u64> = Signal::named("paid");
+
+    #[test]
+    fn a_malformed_payload_is_refused_at_the_door() {
+        let signals = vec![Gate::of_signal(PAID.into()).expect("a gate")];
+        let gates = Gates { signals, is_closed: true, ..Gates::default() };
+        let check = |name: &str, payload: serde_json::Value, awaits: &[&str]| {
+            let awaits: Vec<_> = awaits.iter().map(ToString::to_string).collect();
+            gates.check_signal("m", &awaits, &NewSignal::new(name, Json::from(payload)))
+        };
+        assert!(check("paid", 100.into(), &[]).is_ok());
+        let refused = check("paid", "lots".into(), &["paid"]);
+        assert!(matches!(refused, Err(Error::PayloadRefused { .. })), "{refused:?}");
+        let unknown = check("payed", 100.into(), &[]);
+        assert!(matches!(unknown, Err(Error::UndeclaredSignal { .. })), "{unknown:?}");
+        assert!(check("payed", 100.into(), &["payed"]).is_ok(), "what is awaited is declared by that");
+    }
 }

@@ -201,6 +201,7 @@ impl Hub {
         Waiter { hub: self, id, notify: waiting.notify.clone() }
     }
 
+    /// **Timers need no sweep**: whoever sleeps for the next moment is woken early by a nearer one, and by nothing else.
     fn arm(&self, at: Timestamp) {
         let mut armed = lock(&self.armed);
         if armed.is_none_or(|next| at < next) {
@@ -235,4 +236,32 @@ fn poke(listeners: &watch::Sender<()>) {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no code panics while it holds a hub lock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_need_no_sweep_as_a_nearer_moment_wakes_who_sleeps_for_a_later_one() {
+        let hub = Hub::default();
+        let second = |second| Timestamp::from_second(second).expect("a moment");
+        let arm = |at| hub.apply(&Effects { wake_at: Some(second(at)), ..Effects::default() });
+        let mut timer = hub.timer();
+        let mut is_woken = || {
+            let woken = timer.has_changed().expect("the hub lives");
+            timer.borrow_and_update();
+            woken
+        };
+        arm(30);
+        assert!(is_woken(), "while the next moment is found out, every arming is news");
+        hub.set_armed(Some(second(20)));
+        arm(30);
+        arm(20);
+        assert!(!is_woken(), "it wakes by then anyway");
+        arm(10);
+        assert!(is_woken());
+        arm(15);
+        assert!(!is_woken(), "it sleeps for the nearer one now");
+    }
 }

@@ -17,9 +17,13 @@
 //! | `cancel.rs` | somebody cancels it |
 //! | `retry.rs` | somebody retries it after its end |
 //! | `pause.rs` | somebody puts its brake on or off |
+//! | `claim.rs` | a worker takes it |
 //! | `reap.rs` | its worker died, or gave it back |
 //!
 //! `lane.rs` and `key.rs` hold what must be true between instances: one holder of a lane, one holder of a key.
+//!
+//! [`decide`] has no surprises: an input that cannot happen to an instance as it stands changes nothing. So a test may drive
+//! a machine through [`start`] and [`decide`] with random inputs, and needs no store for it.
 //!
 //! ```
 //! use dormouse::jiff::Timestamp;
@@ -40,6 +44,7 @@ mod answer;
 mod cancel;
 mod change;
 mod child;
+mod claim;
 mod clock;
 mod head;
 mod key;
@@ -62,27 +67,32 @@ pub(crate) use self::cancel::{ask_to_undo, cancel, cancelled_because, end_cancel
 pub use self::change::{Change, Data, Join, NewEvent};
 pub(crate) use self::child::join;
 pub use self::child::{Barrier, Released};
+pub(crate) use self::claim::claim;
 pub(crate) use self::clock::fire;
 pub use self::head::Head;
 pub(crate) use self::key::{fail_for_taken_key, takes_key};
-pub(crate) use self::lane::settle;
-pub use self::outcome::{Consumed, Facts, Handed, Hold, INBOX_WITH_RECEIPT_BYTES_MAX, Returned};
-pub(crate) use self::outcome::{consumes, outcome, owns, unseen};
+pub use self::lane::settle;
+pub(crate) use self::outcome::outcome;
+pub use self::outcome::{
+    Consumed, Facts, Handed, Hold, INBOX_WITH_RECEIPT_BYTES_MAX, Returned, consumes, owns, unseen,
+};
 pub(crate) use self::pause::pause;
 pub use self::reap::Crash;
 pub(crate) use self::reap::{forget_claim, take_back};
 pub use self::retry::LastWait;
 pub(crate) use self::retry::retry;
 pub(crate) use self::signal::{arrive, awaited_by, leave, signal_data, wait_again, wake_by_signal};
-pub use self::start::Begun;
 pub(crate) use self::start::begin;
-use crate::{At, InboxSignal, InstanceId, Status};
+pub use self::start::{Begun, start};
+use crate::{At, InboxSignal, InstanceId, Status, WorkerId};
 
 /// Something that happens to an instance.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Input<'a> {
-    /// Its step returned.
+    /// A worker claims it.
+    Claim(WorkerId),
+    /// Its step returned. (Whether the commit still owns the claim is asked before: [`owns`].)
     Outcome(Returned<'a>),
     /// A signal was stored in its inbox.
     Signal(&'a InboxSignal),
@@ -110,20 +120,45 @@ pub enum Input<'a> {
     UnitClosed(UnitHead, crate::UnitStatus),
     /// Somebody cancels it; its machine does not undo at this step.
     Cancel(Cause, Option<UnitHead>),
+    /// Somebody cancels it; its machine undoes at this step.
+    Undo {
+        /// The request, as it is stored in the inbox.
+        request: &'a InboxSignal,
+        /// The unit that it is parked on.
+        unit: Option<UnitHead>,
+        /// Whether children of it live that are cancelled with it.
+        has_live_children: bool,
+    },
+    /// The barrier of its parent was released without it: it is cancelled, and its end counts for nothing.
+    LetGo(Option<UnitHead>),
     /// Somebody retries it, at its step or elsewhere.
     Retry(Option<&'a At>, LastWait),
     /// Somebody puts its brake on, or off.
     Pause(bool),
     /// Its worker died with its step.
     Reap(Crash<'a>),
+    /// Its worker, of this name, gives it back; its step ran, or may have.
+    GivenBack(Option<&'a str>),
+    /// Its worker gives it back, and its step did not run.
+    Unused,
     /// Another instance holds the key that it would hold after what was decided before.
     KeyTaken(InstanceId),
 }
 
-/// What becomes of an instance when something happens to it.
+/// What becomes of an instance when something happens to it. What cannot happen to it as it stands changes nothing.
 pub fn decide(head: Head, input: Input<'_>, now: Timestamp) -> Change {
     let mut change = Change::of(head);
+    if !can_happen(&change.head, &input, now) {
+        return change;
+    }
     match input {
+        // However its claim ends, an instance that is to be cancelled ends with it.
+        Input::Outcome(_) | Input::Reap(_) | Input::GivenBack(_) | Input::Unused
+            if change.head.cancel_requested =>
+        {
+            end_cancelled(&mut change, None, now);
+        }
+        Input::Claim(worker) => claim(&mut change, worker),
         Input::Outcome(returned) => outcome(&mut change, &returned, now),
         Input::Signal(signal) => {
             arrive(&mut change.head, signal.payload.as_str().len());
@@ -132,21 +167,52 @@ pub fn decide(head: Head, input: Input<'_>, now: Timestamp) -> Change {
             }
         }
         Input::Clock => fire(&mut change, now),
-        Input::ChildEnd { round, status, mut barrier } => {
-            let _ = join(&mut change, round, status, barrier.as_mut(), now);
+        Input::ChildEnd { round, status, barrier } => {
+            let _ = join(&mut change, round, status, barrier, now);
         }
         Input::Answer { mut unit, item, how } => {
-            let _ = answer(&mut change, &mut unit, item, &how, now);
+            let asks_next = answer(&mut change, &mut unit, item, &how, now);
+            unit.next_item += u32::from(asks_next);
+            change.unit = Some(unit);
         }
         Input::UnitClosed(unit, status) => close(&mut change, &unit, status, now),
         Input::Cancel(cause, unit) => {
             cancelled_because(&mut change.head, &cause);
             let _ = cancel(&mut change, unit.as_ref(), now);
         }
+        Input::Undo { request, unit, has_live_children } => {
+            ask_to_undo(&mut change, request, unit.as_ref(), has_live_children, now);
+        }
+        Input::LetGo(unit) => {
+            let_go_by_parent(&mut change.head);
+            let _ = cancel(&mut change, unit.as_ref(), now);
+        }
         Input::Retry(at, last) => retry(&mut change, at, last, now),
         Input::Pause(on) => pause(&mut change, on),
         Input::Reap(crash) => take_back(&mut change, crash.worker, Some(&crash), now),
+        Input::GivenBack(worker) => take_back(&mut change, worker, None, now),
+        Input::Unused => forget_claim(&mut change),
         Input::KeyTaken(holder) => fail_for_taken_key(&mut change, holder, now),
     }
     change
+}
+
+/// Whether this can happen to an instance as it stands. Stores refuse the rest with a reason, before they decide.
+fn can_happen(head: &Head, input: &Input<'_>, now: Timestamp) -> bool {
+    let status = head.status;
+    match input {
+        Input::Claim(_) => status == Status::Runnable && head.is_open(),
+        Input::Outcome(_) | Input::Reap(_) | Input::GivenBack(_) | Input::Unused => {
+            status == Status::Executing
+        }
+        Input::Clock => head.wake_at.is_some_and(|at| at <= now),
+        Input::ChildEnd { .. } => status == Status::AwaitingChildren,
+        Input::Answer { .. } | Input::UnitClosed(..) => status == Status::AwaitingCompletion,
+        Input::Signal(_) | Input::Cancel(..) | Input::Undo { .. } | Input::LetGo(_) | Input::Pause(_) => {
+            !status.is_terminal()
+        }
+        Input::Retry(..) => matches!(status, Status::Failed | Status::Cancelled),
+        // It follows from what was decided before, whatever that was.
+        Input::KeyTaken(_) => true,
+    }
 }

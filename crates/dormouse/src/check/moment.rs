@@ -145,7 +145,8 @@ impl Moment {
             inserted: children.len().max(1) as u32,
             ..Facts::default()
         };
-        let head = Head { inbox: self.inbox.len() as u32, ..self.head.clone() };
+        let (status, inbox) = (Status::Executing, self.inbox.len() as u32);
+        let head = Head { status, inbox, ..self.head.clone() };
         let (version, hold) = (head.version, Hold::Release);
         let returned = Returned { transition: &transition, version, hold, received: &received, facts };
         let change = rules::decide(head, Input::Outcome(returned), NOW);

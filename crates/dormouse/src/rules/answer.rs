@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::{Change, Data};
 use crate::clock::{later, micros};
@@ -11,7 +12,8 @@ use crate::{
 };
 
 /// A unit without its requests: what the rules of answers decide by.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct UnitHead {
     /// Its id.
     pub id: UnitId,
@@ -76,8 +78,8 @@ impl Default for UnitHead {
 }
 
 impl UnitHead {
-    /// A unit as a dispatch opens it.
-    pub(crate) fn opened(dispatch: &Dispatch, id: Option<UnitId>) -> Self {
+    /// A unit as a dispatch opens it, but for its deadline, which counts from the commit.
+    pub fn opened(dispatch: &Dispatch, id: Option<UnitId>) -> Self {
         let interactions = dispatch.asks.len() as u32;
         Self {
             id: id.unwrap_or(UnitId(0)),
@@ -94,7 +96,7 @@ impl UnitHead {
     }
 
     /// When an item that is opened now is late: by its own time or with its unit, whichever is nearer.
-    pub(crate) fn item_deadline(&self, now: Timestamp) -> Option<Timestamp> {
+    pub fn item_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let timeout_us = self.item_timeout_us.map(i64::unsigned_abs);
         let own = timeout_us.map(|timeout| later(now, Duration::from_micros(timeout)));
         own.into_iter().chain(self.deadline).min()

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 
-use super::Head;
+use super::{Head, UnitHead};
 use crate::{At, EventKind, InstanceId, Json, Run, SignalId, Status, UnitStatus, Wake, When};
 
 /// What becomes of an instance. A store applies all of it in one transaction, or nothing.
@@ -32,6 +32,10 @@ pub struct Change {
     pub joins: Option<Join>,
     /// What the unit becomes that it was parked on; what is open in it is let go.
     pub closes_unit: Option<UnitStatus>,
+    /// The unit as an answer left it.
+    pub unit: Option<UnitHead>,
+    /// How many ends other than `done` its barrier bears: one that is raised, or after such an end. `None`: as before.
+    pub spare: Option<u32>,
 }
 
 /// An end that is taken off the barrier of the parent.
@@ -138,6 +142,8 @@ impl Change {
             arms: None,
             joins: None,
             closes_unit: None,
+            unit: None,
+            spare: None,
         }
     }
 

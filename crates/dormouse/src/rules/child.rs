@@ -35,23 +35,23 @@ pub(crate) fn joined(head: &Head, round: u32) -> bool {
 }
 
 /// **A barrier is joined once** by each child (`Head::joined` of the child, in [`super::Change::joins`]). Every end counts,
-/// or, where the barrier has something to spare, only one that is done, and any other takes from that.
+/// or, where the barrier has something to spare, only one that is done, and any other takes from that
+/// ([`super::Change::spare`]).
 pub(crate) fn join(
     change: &mut Change,
     round: u32,
     status: Status,
-    mut barrier: Option<&mut Barrier>,
+    barrier: Option<Barrier>,
     now: Timestamp,
 ) -> Released {
     if !joined(&change.head, round) {
         return Released::NotWaiting;
     }
     let ends = change.head.barrier.expect("a joined barrier is raised");
-    let spare = barrier.as_ref().and_then(|barrier| barrier.spare);
-    let to_come = match spare {
+    let to_come = match barrier.and_then(|barrier| barrier.spare) {
         Some(0) if status != Status::Done => 0,
         Some(spare) if status != Status::Done => {
-            barrier.as_mut().expect("it has something to spare").spare = Some(spare - 1);
+            change.spare = Some(spare - 1);
             return Released::Lowered;
         }
         _ => ends - 1,

@@ -1,4 +1,5 @@
-//! Its moment has come. **Timers need no sweep**: the engine sleeps until the nearest `wake_at` (`engine/timer.rs`).
+//! Its moment has come. **Timers need no sweep**: the engine sleeps until the nearest `wake_at` (`engine/timer.rs`,
+//! and `Hub::arm` in `poke.rs`).
 
 use jiff::Timestamp;
 

@@ -147,12 +147,12 @@ pub struct Consumed {
 
 /// **A stale commit changes nothing**: an outcome counts only if its worker still holds the row, at the `seq` at which it
 /// was handed out.
-pub(crate) fn owns(head: &Head, worker: WorkerId, seq: u64) -> bool {
+pub fn owns(head: &Head, worker: WorkerId, seq: u64) -> bool {
     head.worker == Some(worker) && head.seq == seq
 }
 
 /// Whether an outcome is progress, and so consumes what its step received.
-pub(crate) fn consumes(transition: &Transition) -> bool {
+pub fn consumes(transition: &Transition) -> bool {
     match transition {
         Transition::Next { .. }
         | Transition::Sleep { .. }
@@ -165,9 +165,9 @@ pub(crate) fn consumes(transition: &Transition) -> bool {
     }
 }
 
-/// **Awaiting again does not spin**: a park is woken only by an awaited signal that the parking step was not handed.
+/// **Re-await does not spin**: a park is woken only by an awaited signal that the parking step was not handed.
 /// Returns the first such one of an inbox, which is in order of arrival.
-pub(crate) fn unseen<'n>(
+pub fn unseen<'n>(
     mut inbox: impl Iterator<Item = (SignalId, &'n str)>,
     names: &[String],
     handed: &[SignalId],
@@ -177,7 +177,8 @@ pub(crate) fn unseen<'n>(
     inbox.find(wakes).map(|(id, _)| id)
 }
 
-/// Whether the worker may run on: the claim is kept, and nothing wants the row back.
+/// **Run ahead is bounded**: whether the row is given back after a `next`, because its worker has had its turn (`RunAhead` in
+/// `engine/step.rs` counts), somebody paused it, or its inbox is too large to come with the receipt.
 pub(crate) fn handed_over(head: &Head, hold: Hold) -> bool {
     hold == Hold::Release || head.paused || head.inbox_bytes > INBOX_WITH_RECEIPT_BYTES_MAX
 }
@@ -192,6 +193,7 @@ impl Head {
     }
 }
 
+/// What an instance becomes by what its step returned.
 pub(crate) fn outcome(change: &mut Change, returned: &Returned<'_>, now: Timestamp) {
     let Returned { transition, version, hold, received, facts } = returned;
     // A version says how to read the state, so it changes with it: an end leaves both as they were.
@@ -331,6 +333,7 @@ fn park_on_children(
     }
     change.record(EventKind::ChildrenSpawned, Some(with_consumed(data).with_moment("until", spawn.timeout)));
     change.head.barrier = Some(barrier.ends);
+    change.spare = barrier.spare;
     if barrier.ends == 0 {
         change.wake(Wake::Children, now);
     } else {

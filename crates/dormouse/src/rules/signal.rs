@@ -1,7 +1,7 @@
 //! A signal arrives, is consumed, dropped or edited.
 //!
-//! **A dedup key outlives consumption.** Which rows go and which stay, out of the inbox, is the stores' part: see
-//! [`Change::consumes`].
+//! **Dedup outlives consumption.** Which rows go and which stay, out of the inbox, is the stores' part (`consume` in
+//! `store/sqlite/commit.rs`): see [`Change::consumes`].
 
 use jiff::Timestamp;
 use serde::Serialize;

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::{Data, NewEvent};
-use crate::{EventKind, NewInstance, Status, When};
+use super::{Change, Data, Head, NewEvent};
+use crate::{EventKind, History, InstanceId, NewInstance, Status, When};
 
 /// How an instance begins.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,4 +35,27 @@ pub(crate) fn begin(new: &NewInstance, now: Timestamp) -> Begun {
     let arms = new.start_at.filter(|when| when.moment(now) > now);
     let status = if arms.is_some() { Status::Scheduled } else { Status::Runnable };
     Begun { status, arms, awaits: Vec::new(), events: vec![created] }
+}
+
+/// An instance that is inserted, at rest: what the first change of its life is. Its signals are delivered after it
+/// ([`super::Input::Signal`]). One in a lane stands behind it ([`super::settle`]).
+pub fn start(id: InstanceId, new: &NewInstance, parent: Option<(InstanceId, u32)>, now: Timestamp) -> Change {
+    let Begun { status, arms, awaits, events } = begin(new, now);
+    let head = Head {
+        namespace: new.namespace.clone(),
+        status,
+        seq: events.len() as u64,
+        queue: new.queue.clone(),
+        runnable_at: now,
+        wake_at: arms.map(|when| when.moment(now)),
+        awaits,
+        parent,
+        lane: new.lane.clone(),
+        blocked: new.lane.is_some() && status == Status::Runnable,
+        keeps_history: new.history.unwrap_or_default() == History::On,
+        key: new.key.clone(),
+        key_scope: new.key_scope.clone(),
+        ..Head::new(id, &new.machine, new.version, &new.at.step)
+    };
+    Change { state: Some(new.at.state.clone()), events, arms, ..Change::of(head) }
 }

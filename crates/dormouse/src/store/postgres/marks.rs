@@ -46,9 +46,35 @@ impl Marks {
 /// What a store keeps in mind of commits.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// Their answer was lost. They may have happened, so the next try is sent as such, and answered with what became of
-    /// the first.
+    /// **A lost answer**: they may have happened, so the next try is sent as such, and answered with what became of the first
+    /// (`receipt_before` in `commit.sql`).
     pub(super) lost: Marks,
     /// Another transaction holds their row. They are tried without waiting, so that they hold up no group.
     pub(super) busy: Marks,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{Handed, Head, Hold};
+    use crate::{Json, Transition};
+
+    #[test]
+    fn a_lost_answer_is_asked_for_by_instance_and_seq_until_it_is_there() {
+        let commit = |id, seq| Commit {
+            head: Head { seq, ..Head::new(InstanceId(id), "m", 1, "start") },
+            version: 1,
+            received: vec![],
+            transition: Transition::Done { output: Json::null() },
+            hold: Hold::Release,
+            run: None,
+            handed: Handed::default(),
+        };
+        let lost = Marks::default();
+        lost.add(&[commit(1, 4), commit(2, 4)]);
+        assert!(lost.contains(&commit(1, 4)), "the next try is sent as one that may have happened");
+        assert!(!lost.contains(&commit(1, 5)), "the step after it is not");
+        lost.remove(&[commit(1, 4)]);
+        assert!(!lost.contains(&commit(1, 4)) && lost.contains(&commit(2, 4)));
+    }
 }

@@ -40,22 +40,19 @@ fn is_lowered(tx: &Tx<'_>, join: &Join) -> Result<bool> {
 }
 
 /// Decides what an end does that is special, or the last.
-fn release(tx: &mut Tx<'_>, join: Join, mut special: Option<Barrier>) -> Result<()> {
+fn release(tx: &mut Tx<'_>, join: Join, special: Option<Barrier>) -> Result<()> {
     let Join { parent, round, status } = join;
     let Some(mut row) = tx.load(parent)? else { return Ok(()) };
-    let had = special;
-    match rules::join(&mut row.change, round, status, special.as_mut(), tx.now()) {
+    match rules::join(&mut row.change, round, status, special, tx.now()) {
         Released::NotWaiting => Ok(()),
-        Released::Lowered => {
-            if special != had {
-                let spare = special.and_then(|special| special.spare);
+        Released::Lowered => match row.change.spare {
+            Some(spare) => {
                 tx.sql("update barriers set spare = ?3 where instance = ?1 and round = ?2")?
                     .execute((parent.0, round, spare))?;
-            } else {
-                is_lowered(tx, &join)?;
+                Ok(())
             }
-            Ok(())
-        }
+            None => is_lowered(tx, &join).map(drop),
+        },
         Released::Woken | Released::LetsGoOfRest => tx.save(&mut row),
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
         tx.sql("delete from signals where instance = ?1")?.execute([commit.head.id.0])?;
     }
     if let Transition::Spawn(spawn) = transition {
-        barrier::raise(tx, row.head(), spawn.barrier(returned.facts.inserted).spare, spawn.on_release)?;
+        barrier::raise(tx, row.head(), row.change.spare, spawn.on_release)?;
     }
     tx.save(&mut row)?;
     if row.head().status != Status::Executing {
@@ -136,7 +136,8 @@ fn insert_children(tx: &mut Tx<'_>, row: &mut Row, spawn: &Spawn) -> Result<u32>
     Ok(inserted)
 }
 
-/// Consumes what the step received, by id, if its outcome does. A dedup key outlives its signal.
+/// Consumes what the step received, by id, if its outcome does. **Dedup outlives consumption**: a signal with a dedup key stays,
+/// out of the inbox.
 fn consume(tx: &Tx<'_>, commit: &Commit) -> Result<Option<Consumed>> {
     if commit.received.is_empty() || !rules::consumes(&commit.transition) {
         return Ok(None);
@@ -166,4 +167,35 @@ fn unread(tx: &Tx<'_>, id: InstanceId, received: &[SignalId]) -> Result<Option<(
     let (names, total): (String, Option<u64>) =
         sql.query_row((id.0, received, CANCEL), |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(total.map(|total| (Json::trusted(names), total)))
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::super::open;
+    use super::*;
+
+    #[test]
+    fn dedup_outlives_consumption() {
+        let (conn, _) = open::memory().expect("it opens");
+        conn.execute_batch("pragma foreign_keys = off").expect("a pragma");
+        let deliver = |dedup_key: Option<&str>| {
+            let values = params![1, "paid", dedup_key, 0, "null"];
+            conn.execute(include_str!("deliver.sql"), values).expect("a delivery")
+        };
+        let takes = |sql: &str, id: i64| conn.prepare(sql).expect("SQL").exists((id, 1)).expect("a write");
+        assert_eq!((deliver(Some("d1")), deliver(None)), (1, 1));
+        let (delete, keep) = (include_str!("consume.sql"), include_str!("consume_keep.sql"));
+        assert!(!takes(delete, 1) && takes(keep, 1), "what has a dedup key is kept");
+        assert!(takes(delete, 2), "what has none is not");
+        assert!(!takes(keep, 1), "it is consumed once");
+        assert_eq!(deliver(Some("d1")), 0, "its key is taken for the life of the instance");
+        assert_eq!((deliver(Some("d2")), deliver(None)), (1, 1), "others come in");
+        let in_inbox = |conn: &Connection| {
+            let sql = "select count(*) from signals where instance = 1 and consumed = 0";
+            conn.query_row(sql, [], |row| row.get::<_, i64>(0)).expect("a count")
+        };
+        assert_eq!(in_inbox(&conn), 2);
+    }
 }

@@ -30,7 +30,7 @@ const READS_WAIT_MAX: Duration = Duration::from_millis(200);
 /// How often another process's writes are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Whether a write's answer waits for the disk.
+/// Whether a write's answer waits for the disk. **Claims wait for no fsync**: see [`Sync::Later`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sync {
     /// Its caller may rely on it through a power loss.
@@ -242,7 +242,7 @@ fn write_once(
     group: &mut [Box<dyn Job>],
     fsyncs: &AtomicU64,
 ) -> Result<()> {
-    let sync = if group.iter().any(|job| job.sync() == Sync::Full) { Sync::Full } else { Sync::Later };
+    let sync = sync_of(group.iter().map(|job| job.sync()));
     set_sync(conn, sync)?;
     conn.prepare_cached("begin immediate")?.execute([])?;
     let changes_before = conn.total_changes();
@@ -273,6 +273,11 @@ fn write_once(
             Err(error)
         }
     }
+}
+
+/// A group waits for the disk if any of its writes does.
+fn sync_of(mut group: impl Iterator<Item = Sync>) -> Sync {
+    if group.any(|sync| sync == Sync::Full) { Sync::Full } else { Sync::Later }
 }
 
 /// Turns a broken invariant into a fault of the one write that met it: the others, and the thread, go on.
@@ -339,6 +344,43 @@ mod tests {
                 conn.pragma_query_value(None, "synchronous", |row| row.get(0)).expect("a pragma");
             assert_eq!(in_force, level);
         }
+    }
+
+    #[tokio::test]
+    async fn claims_wait_for_no_fsync() {
+        use crate::store::sqlite::SqliteStore;
+        use crate::store::{Claim, Namespaces, NewWorker, Store};
+
+        assert!(sync_of([Sync::Later, Sync::Never].into_iter()) == Sync::Later);
+        assert!(
+            sync_of([Sync::Later, Sync::Full].into_iter()) == Sync::Full,
+            "it goes along with one that waits"
+        );
+
+        let store = SqliteStore::in_memory(Arc::new(crate::SystemClock)).expect("it opens");
+        let at = crate::At { step: "start".into(), state: crate::Json::null() };
+        store.insert(vec![crate::NewInstance::named("m", 1, at)]).await.expect("an insert");
+        let (lease, machines) = (Duration::from_secs(60), vec![("m".to_owned(), 1)]);
+        let worker = NewWorker {
+            name: "w".to_owned(),
+            process: crate::Process::current(),
+            lease,
+            namespaces: Namespaces::All,
+            queues: vec!["default".to_owned()],
+            machines: machines.clone(),
+            declares: vec![],
+        };
+        let worker = store.register(worker).await.expect("a worker");
+        let before = store.fsyncs();
+        assert!(before > 0, "an insert waits");
+        let (queue, machines) = ("default".to_owned(), machines.into());
+        let claim = Claim { worker, queue, namespaces: Namespaces::All, machines, rows_max: 1 };
+        let claimed = store.claim(claim).await.expect("a claim").value;
+        assert_eq!(claimed.len(), 1);
+        store.heartbeat(worker, lease).await.expect("a heartbeat");
+        store.due(10).await.expect("a sweep");
+        store.reap(10, 3).await.expect("a sweep");
+        assert_eq!(store.fsyncs(), before);
     }
 
     #[tokio::test]
