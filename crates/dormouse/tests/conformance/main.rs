@@ -52,6 +52,7 @@ mod children;
 mod claimed_ahead;
 mod claims;
 mod crashes;
+mod decided;
 mod declared;
 mod encoding;
 mod explain;
