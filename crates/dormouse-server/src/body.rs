@@ -19,8 +19,8 @@ const AROUND_DOCUMENTS_MAX: usize = 8;
 /// limit.
 const DISCARDED: usize = 4;
 
-/// A body that comes at this rate or faster is read to its end.
-const BYTES_PER_SECOND: usize = 16 * 1024;
+/// A body that comes at this rate or faster is read to its end, and an answer that is read so is written to its end.
+pub(crate) const BYTES_PER_SECOND: usize = 16 * 1024;
 
 /// How much of a body is read, and how long it is waited for.
 #[derive(Clone, Copy, Debug)]

@@ -8,6 +8,7 @@ pub mod cli;
 mod access;
 mod api;
 mod body;
+mod connection;
 mod cursor;
 mod feed;
 mod listen;
@@ -15,6 +16,7 @@ mod metrics;
 mod openapi;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod patient;
 mod places;
 mod problem;
 mod refusals;

@@ -6,18 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::ConnectInfo;
 use dormouse::{BoxError, Client};
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::Service as _;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
+use hyper_util::rt::TokioTimer;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::Connection;
 use crate::{Access, Server, Stop};
 
 /// How long requests may go on after a stop was asked for.
@@ -25,7 +21,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// Whoever takes longer to say what they want, or says nothing for so long, is hung up on.
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
 /// Connections at a time; more wait to be taken.
-const CONNECTIONS_MAX: usize = 16 * 1024;
+const CONNECTIONS_MAX: u32 = 16 * 1024;
 /// How long to wait when the system has no room for another connection.
 const FULL_PAUSE: Duration = Duration::from_millis(100);
 
@@ -42,17 +38,19 @@ pub async fn listen(
         .await
         .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {bind}: {error}")))?;
     let stopping = CancellationToken::new();
+    let answer_within = server.answers_within();
     let router = server.stopping(stopping.clone()).router();
     ready(listener.local_addr()?);
-    let connections = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
     tokio::select! {
-        () = accept(&listener, &router, &connections) => {}
+        () = accept(&listener, &router, &places, answer_within, &stopping) => {}
         () = stop.requested() => {}
     }
     drop(listener);
     stopping.cancel();
     tokio::select! {
-        () = connections.shutdown() => {}
+        // All places are free when all connections have ended.
+        _ = places.acquire_many(CONNECTIONS_MAX) => {}
         () = tokio::time::sleep(DRAIN) => {
             tracing::warn!("the drain time is over: requests that are still under way are cut off");
         }
@@ -62,8 +60,13 @@ pub async fn listen(
 }
 
 /// Takes connections for as long as it is polled.
-async fn accept(listener: &TcpListener, router: &Router, connections: &GracefulShutdown) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+async fn accept(
+    listener: &TcpListener,
+    router: &Router,
+    places: &Arc<Semaphore>,
+    answer_within: Duration,
+    stopping: &CancellationToken,
+) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN);
     loop {
@@ -77,18 +80,12 @@ async fn accept(listener: &TcpListener, router: &Router, connections: &GracefulS
                 continue;
             }
         };
-        let router = router.clone();
-        let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-            request.extensions_mut().insert(ConnectInfo(from));
-            TowerToHyperService::new(router.clone()).call(request)
-        });
-        let connection = connections.watch(http.serve_connection(TokioIo::new(stream), service));
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection broke off");
-            }
-            drop(place);
-        });
+        if let Err(error) = stream.set_nodelay(true) {
+            // It works without, a little later.
+            tracing::debug!(%error, "small parts of answers are not sent at once");
+        }
+        let (router, stopping) = (router.clone(), stopping.clone());
+        Connection { stream, from, router, answer_within, stopping, place }.serve(&http);
     }
 }
 

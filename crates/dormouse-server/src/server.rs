@@ -48,6 +48,7 @@ pub struct Server {
     store: Arc<dyn ServerStore>,
     access: Access,
     bounds: Bounds,
+    answer_within: Duration,
     audit_for: Duration,
     stopping: CancellationToken,
     exporter: Option<Exporter>,
@@ -71,6 +72,7 @@ impl Server {
             client,
             access,
             bounds: Bounds { bytes_max: 4 * 1024 * 1024, within: Duration::from_secs(30) },
+            answer_within: Duration::from_secs(60),
             audit_for: Duration::from_secs(90 * 24 * 3600),
             stopping: CancellationToken::new(),
             exporter: None,
@@ -90,6 +92,16 @@ impl Server {
     /// How long a body may take to arrive (30 s unless set), and a second more for each 16 KiB of it that has.
     pub fn body_within(self, within: Duration) -> Self {
         Self { bounds: Bounds { within, ..self.bounds }, ..self }
+    }
+
+    /// How long [`listen`](crate::listen) waits for a caller that does not read its answer before it hangs up (60 s
+    /// unless set), and a second more for each 16 KiB that were read.
+    pub fn answer_within(self, within: Duration) -> Self {
+        Self { answer_within: within, ..self }
+    }
+
+    pub(crate) fn answers_within(&self) -> Duration {
+        self.answer_within
     }
 
     /// How long entries of the audit log are kept (90 days unless set).
@@ -337,8 +349,7 @@ impl App {
                 return Err(Problem::new(Cause::Unauthenticated, told));
             }
         };
-        let goes_on = response.headers().get(header::CONTENT_TYPE).is_some_and(|media| media == EVENTS);
-        if !goes_on || pass == Pass::Free {
+        if !goes_on(&response) || pass == Pass::Free {
             return Ok(response);
         }
         Ok(response.map(|body| self.body_while_let_in(pass, body)))
@@ -458,6 +469,11 @@ pub(crate) struct Act {
 
 /// The media type of answers that go on.
 const EVENTS: &str = "text/event-stream";
+
+/// Whether an answer has no end of its own.
+pub(crate) fn goes_on(answer: &Response<Body>) -> bool {
+    answer.headers().get(header::CONTENT_TYPE).is_some_and(|media| media == EVENTS)
+}
 
 /// What a request is about, as its path has it.
 fn target_of(parts: &Parts) -> Option<String> {

@@ -42,6 +42,7 @@ suite![
     a_list_reads_no_documents,
     a_page_writes_no_more_of_a_document_than_it_shows,
     an_inbox_is_read_as_far_as_it_is_asked_for,
+    a_watcher_takes_less_than_eight_kilobytes,
 ];
 
 /// A server in a process of its own.
@@ -88,9 +89,27 @@ impl Server {
 
     /// The most memory that it ever held, in bytes.
     fn peak(&self) -> usize {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, which: &str) -> usize {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("a status");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+        let line = status.lines().find_map(|line| line.strip_prefix(which)).expect("a figure");
         line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
+    }
+
+    /// Watches one instance, and hears that it does.
+    fn watch(&self, instance: usize) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).expect("a connection");
+        let request = format!("GET /v1/events?instance={instance} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("it is sent");
+        let (mut heard, mut part) = (Vec::new(), [0; 1024]);
+        while !String::from_utf8_lossy(&heard).contains(": watching") {
+            let read = stream.read(&mut part).expect("it goes on");
+            assert!(read > 0, "{}", String::from_utf8_lossy(&heard));
+            heard.extend_from_slice(&part[..read]);
+        }
+        stream
     }
 
     /// Answers, and checks what that takes in addition to what it took before.
@@ -166,4 +185,17 @@ async fn an_inbox_is_read_as_far_as_it_is_asked_for(db: &str) {
     let server = Server::start(db);
     server.get("/v1/about");
     server.get_within(&format!("/v1/instances/{id}/inbox?limit=1"), 8 * MIB);
+}
+
+/// Two buffers of 8 KiB are what hyper alone would take for each.
+async fn a_watcher_takes_less_than_eight_kilobytes(db: &str) {
+    let _migrated = client(db).await;
+    let server = Server::start(db);
+    // Each watches another instance, as the pages of a dashboard do; an open file is what a process has fewest of.
+    let few: Vec<_> = (0..100).map(|instance| server.watch(instance)).collect();
+    let before = server.memory("RssAnon:");
+    let many: Vec<_> = (100..800).map(|instance| server.watch(instance)).collect();
+    let each = server.memory("RssAnon:").saturating_sub(before) / many.len();
+    assert!(each < 8_000, "{each} bytes");
+    drop(few);
 }
