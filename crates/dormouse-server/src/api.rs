@@ -36,12 +36,14 @@ pub(crate) fn table() -> Vec<Route> {
         ),
         Route::get("/v1/instances/{instance}/inbox", "The signals that wait for it", instances::inbox),
         Route::get("/v1/instances/{instance}/children", "Its children, newest first", instances::children),
-        Route::get("/v1/instances/{instance}/result", "How it ended, waited for if asked", instances::result),
+        Route::get("/v1/instances/{instance}/result", "How it ended, waited for if asked", instances::result)
+            .lasting(),
         Route::get(
             "/v1/instances/{instance}/settled",
             "The instance once it is parked or has ended, waited for if asked",
             instances::settled,
-        ),
+        )
+        .lasting(),
         Route::get(
             "/v1/instances/{instance}/explain",
             "Why it does not move, in one sentence",
@@ -148,7 +150,7 @@ pub(crate) fn table() -> Vec<Route> {
         Route::get("/v1/workers", "Workers that serve this namespace", look::workers),
         Route::get("/v1/stats", "Counts, depths and ages", look::stats),
         Route::get("/v1/about", "This server, its store, and you", look::about),
-        Route::get("/v1/events", "What changes, as it changes", events::watch),
+        Route::get("/v1/events", "What changes, as it changes", events::watch).lasting(),
         Route::post(
             "/v1/api-keys",
             "api_key.create",

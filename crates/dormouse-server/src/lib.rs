@@ -27,6 +27,7 @@ mod sight;
 mod span;
 mod stop;
 mod traced;
+mod turns;
 mod view;
 mod web;
 

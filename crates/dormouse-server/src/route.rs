@@ -184,6 +184,8 @@ pub(crate) struct Route {
     pub(crate) audit: Option<&'static str>,
     /// Whether its answer may be kept for a repeated request.
     pub(crate) is_repeatable: bool,
+    /// Whether it may wait for long, or go on.
+    pub(crate) lasts: bool,
     pub(crate) summary: &'static str,
     pub(crate) describe: fn(&mut Schemas) -> Described,
     run: Box<dyn Fn(Undecoded) -> Running + Send + Sync>,
@@ -213,7 +215,10 @@ pub(crate) struct Undecoded {
     pub(crate) body: Vec<u8>,
 }
 
-type Running = Pin<Box<dyn Future<Output = Result<Response<Body>, Problem>> + Send>>;
+/// A body up to this size is read where it arrives.
+const LIGHT_BYTES_MAX: usize = 16 * 1024;
+
+pub(crate) type Running = Pin<Box<dyn Future<Output = Result<Response<Body>, Problem>> + Send>>;
 
 impl Route {
     /// A route that looks.
@@ -230,6 +235,7 @@ impl Route {
             needs: Needs::Scope(Scope::Read),
             audit: None,
             is_repeatable: false,
+            lasts: false,
             summary,
             describe: |schemas| Described {
                 query: Q::json_schema(&mut schemas.incoming),
@@ -260,6 +266,7 @@ impl Route {
             needs: Needs::Scope(Scope::Operate),
             audit: Some(audit),
             is_repeatable: true,
+            lasts: false,
             summary,
             describe: |schemas| Described {
                 query: Nothing::json_schema(&mut schemas.incoming),
@@ -290,13 +297,24 @@ impl Route {
         Self { is_repeatable: false, ..self }
     }
 
+    /// It waits for what happens, or tells it as it does.
+    pub(crate) fn lasting(self) -> Self {
+        Self { lasts: true, ..self }
+    }
+
+    /// Whether it may take a processor for long: what it reads may be large, or what was sent is.
+    pub(crate) fn is_heavy(&self, request: &Undecoded) -> bool {
+        let is_large = self.method == Method::GET || request.body.len() > LIGHT_BYTES_MAX;
+        is_large && !self.lasts && self.needs != Needs::Nothing
+    }
+
     /// What the audit log calls it when it is refused.
     pub(crate) fn name(&self) -> &'static str {
         self.audit.unwrap_or(self.path)
     }
 
-    pub(crate) async fn run(&self, request: Undecoded) -> Result<Response<Body>, Problem> {
-        (self.run)(request).await
+    pub(crate) fn run(&self, request: Undecoded) -> Running {
+        (self.run)(request)
     }
 }
 

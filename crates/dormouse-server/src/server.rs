@@ -27,6 +27,7 @@ use crate::problem::{Cause, Problem};
 use crate::refusals::Refusals;
 use crate::repeat::{self, Repeat};
 use crate::route::{Needs, Parts, Route, TOKEN, Unchanged, Undecoded};
+use crate::turns::Turns;
 use crate::web::{self, Web};
 use crate::{api, body, traced};
 
@@ -165,6 +166,7 @@ impl Server {
             tokens: self.tokens,
             waits: Places::new("long polls", self.waits),
             streams: Places::new("event streams", self.streams),
+            turns: Turns::new(),
             changes: AtomicU64::new(0),
             routes: api::table().into_iter().map(Arc::new).collect(),
             web: Web::new(self.is_behind_https),
@@ -218,6 +220,7 @@ pub(crate) struct App {
     pub(crate) exporter: Option<Exporter>,
     pub(crate) waits: Arc<Places>,
     pub(crate) streams: Arc<Places>,
+    pub(crate) turns: Arc<Turns>,
     pub(crate) door: Door,
     pub(crate) bounds: Bounds,
     pub(crate) tokens: Option<Tokens>,
@@ -397,7 +400,10 @@ impl App {
         caller: &Caller,
         target: Option<String>,
     ) -> Result<Response<Body>, Problem> {
-        let ended = route.run(request).await;
+        let ended = match route.is_heavy(&request) {
+            true => self.turns.take(&caller.namespace, route.run(request)).await,
+            false => route.run(request).await,
+        };
         let Some(what) = route.audit else { return ended };
         // Whoever has a resume token can send it as often as they like: only what it changed is an entry each time.
         let is_by_token = route.needs == Needs::Token;

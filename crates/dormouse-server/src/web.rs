@@ -233,8 +233,11 @@ async fn enter(
     let ended = if page.method == Method::POST {
         let running = (page.run)(visit);
         tokio::spawn(running).await.unwrap_or_else(|error| Err(Problem::panicked(&error)))
-    } else {
+    } else if page.needs == Needs::Nothing {
         (page.run)(visit).await
+    } else {
+        let namespace = visit.caller.namespace.clone();
+        app.turns.take(&namespace, (page.run)(visit)).await
     };
     ended.map_err(|problem| (shell, problem))
 }
