@@ -23,7 +23,8 @@ async fn site(set: impl FnOnce(Server) -> Server) -> Site {
     let dir = TempDir::new().expect("a directory");
     let client = Client::open(&format!("sqlite:{}", dir.path().join("test.db").display())).await;
     let client = client.expect("it opens");
-    let server = set(Server::new(client.clone(), Access::open_on_loopback()));
+    let server = Server::new(client.clone(), Access::open_on_loopback()).expect("a store for servers");
+    let server = set(server);
     let mut stop = Stop::listen().expect("signals can be heard");
     let (ready, address) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
