@@ -63,8 +63,7 @@ impl Machine for Approvals {
 }
 
 fn ask(cents: u64, asked: Who) -> Outcome<Approvals> {
-    let names = [APPROVED.name(), REJECTED.name()];
-    Outcome::await_signals(names, Request::Answer { cents, asked }).timeout(DAY)
+    Outcome::await_signal(APPROVED.or(REJECTED).timeout(DAY), Request::Answer { cents, asked })
 }
 
 #[tokio::main(flavor = "current_thread")]

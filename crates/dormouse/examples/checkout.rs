@@ -35,7 +35,7 @@ impl Machine for Shop {
 
     async fn step(&self, state: Checkout, cx: &Context) -> StepResult<Self> {
         Ok(match state {
-            Checkout::Start { order } => Outcome::await_signal(PAID, Checkout::Ship { order }).timeout(HOUR),
+            Checkout::Start { order } => Outcome::await_signal(PAID.timeout(HOUR), Checkout::Ship { order }),
             Checkout::Ship { order } => match cx.received(PAID)?.first() {
                 Some(payment) => Outcome::done(self.ship(order, payment)),
                 None => Outcome::stop("the payment never came"),

@@ -58,9 +58,8 @@ impl Machine for Shipping {
     async fn step(&self, state: Ship, cx: &Context) -> StepResult<Self> {
         Ok(match state {
             Ship::Ask { carriers } => {
-                Outcome::spawn(carriers.into_iter().map(NewInstance::job::<Quote>), Ship::Choose)
-                    .quorum(3)
-                    .timeout(Duration::from_secs(10))
+                let quotes = Round::of(carriers.into_iter().map(NewInstance::job::<Quote>));
+                Outcome::spawn(quotes.quorum(3).timeout(Duration::from_secs(10)), Ship::Choose)
             }
             Ship::Choose => {
                 // Those that are still trying are in `children` too; only those that are done have outputs.

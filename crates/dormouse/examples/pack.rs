@@ -44,7 +44,7 @@ impl Machine for Averages {
 
 /// Each reading sets the deadline anew: it closes a minute after the last one.
 fn gather() -> Outcome<Averages> {
-    Outcome::await_signal(READING, Average::Gather).timeout(Duration::from_secs(60))
+    Outcome::await_signal(READING.timeout(Duration::from_secs(60)), Average::Gather)
 }
 
 #[tokio::main(flavor = "current_thread")]

@@ -63,7 +63,7 @@ pub use crate::machine::{
     Accepted, Declaration, DynMachine, Fault, Final, Job, JobMachine, JobState, Machine, Registry, Running,
     Stated, StepError, StepResult, Taken,
 };
-pub use crate::outcome::{Children, Outcome, Quorum, Spawn, Transition};
+pub use crate::outcome::{Await, Children, Outcome, Quorum, Round, Spawn, Transition};
 pub use crate::outline::Outline;
 pub use crate::poke::Hub;
 pub use crate::process::Process;
@@ -76,8 +76,8 @@ pub use crate::transport::{Reception, Sending, Sent, Transport};
 #[cfg(feature = "webhook")]
 pub use crate::transport::{Targets, Webhook};
 pub use crate::unit::{
-    Answering, Answers, Ask, Dispatch, INTERACTION_API, Interaction, InteractionId, InteractionStatus,
-    OnFailure, Shape, Takes, Unit, UnitId, UnitStatus, UnitView, Verdict, VerdictStream,
+    Answering, Answers, AsOne, Ask, Dispatch, INTERACTION_API, Interaction, InteractionId, InteractionStatus,
+    OnFailure, PerItem, Shape, Takes, Unit, UnitId, UnitStatus, UnitView, Verdict, VerdictStream,
 };
 
 /// Everything a machine's file usually needs.
@@ -85,8 +85,8 @@ pub mod prelude {
     pub use serde::{Deserialize, Serialize};
 
     pub use crate::{
-        BoxError, Context, Final, Job, Machine, NewInstance, Outcome, Retry, Signal, StepError, StepResult,
-        Unit,
+        Await, BoxError, Context, Final, Job, Machine, NewInstance, Outcome, Retry, Round, Signal, StepError,
+        StepResult, Unit,
     };
 }
 

@@ -87,7 +87,7 @@ pub trait Machine: Sized + Send + Sync + 'static {
         cx: &Context,
     ) -> impl Future<Output = StepResult<Self>> + Send {
         let outcome = match self.retry().delay_after(&error, cx.attempt()) {
-            Some(delay) => Outcome::replay(state, delay).because(&error),
+            Some(delay) => Outcome::replay_because(&error, state, delay),
             None => Outcome::stop(error),
         };
         std::future::ready(Ok(outcome))

@@ -1,14 +1,46 @@
 //! Outcomes: what a step returns, committed atomically.
 
+mod awaited;
+mod round;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+pub use self::awaited::Await;
+pub use self::round::Round;
 use crate::limits::{Limits, check_name};
 use crate::machine::encode_at;
-use crate::{At, Dispatch, Error, Json, Machine, NewInstance, Result, Signal, Unit, When};
+use crate::{At, Dispatch, Error, Json, Machine, NewInstance, Result, Unit, When};
 
 /// What a step returns.
+///
+/// An outcome has no options. They belong to the thing that is waited for (an [`Await`], a [`Round`] of children, a
+/// [`Unit`]), so that one which does not fit does not compile:
+///
+/// ```compile_fail,E0599
+/// # use std::time::Duration;
+/// # use dormouse::prelude::*;
+/// # fn ends<M: Machine<Output = u32>>() -> Outcome<M> {
+/// Outcome::done(1).timeout(Duration::from_secs(1))
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use dormouse::prelude::*;
+/// # const PAID: Signal<u32> = Signal::named("paid");
+/// # fn waits<M: Machine>(at: M::State) -> Outcome<M> {
+/// Outcome::await_signal(PAID.quorum(2), at)
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use dormouse::prelude::*;
+/// # fn asks<M: Machine>(at: M::State) -> Outcome<M> {
+/// Outcome::dispatch(Unit::one("a question").quorum(1), at)
+/// # }
+/// ```
+#[must_use = "an outcome does nothing unless a step returns it"]
 pub struct Outcome<M> {
     transition: Result<Transition>,
     machine: PhantomData<fn() -> M>,
@@ -16,14 +48,27 @@ pub struct Outcome<M> {
 
 impl<M: Machine> Outcome<M> {
     /// Goes on to another step, runnable at once; the signals this step received are consumed. The worker may run on with
-    /// it, unless [`Outcome::requeue`] says otherwise.
+    /// it: see [`Outcome::requeue`].
     pub fn next(at: M::State) -> Self {
         Self::to(&at, |at| Transition::Next { at, ahead: true })
+    }
+
+    /// Like [`Outcome::next`], but gives the row back instead of running ahead: it goes to the end of its queue, and
+    /// whoever is free claims it. For a step that should not follow in the same claim, such as a long one that others
+    /// should get a turn before.
+    pub fn requeue(at: M::State) -> Self {
+        Self::to(&at, |at| Transition::Next { at, ahead: false })
     }
 
     /// Runs the same step again after a delay, its fields perhaps changed; it keeps its inputs.
     pub fn replay(at: M::State, delay: Duration) -> Self {
         Self::to(&at, |at| Transition::Replay { at, delay, error: None })
+    }
+
+    /// Like [`Outcome::replay`], and notes the error that it answers: the instance's `last_error` shows it.
+    pub fn replay_because(reason: impl fmt::Display, at: M::State, delay: Duration) -> Self {
+        let error = Some(reason.to_string());
+        Self::to(&at, |at| Transition::Replay { at, delay, error })
     }
 
     /// Like [`Outcome::next`], but not before a moment or for a duration.
@@ -32,36 +77,35 @@ impl<M: Machine> Outcome<M> {
         Self::to(&at, |at| Transition::Sleep { at, until })
     }
 
-    /// Parks until this signal is there; consumes nothing.
-    pub fn await_signal<T>(signal: Signal<T>, at: M::State) -> Self {
-        Self::await_signals([signal], at)
+    /// Parks until this signal is there, or any of these, that the step was not handed yet; consumes nothing.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use dormouse::prelude::*;
+    /// const PAID: Signal<u64> = Signal::named("paid");
+    /// const WITHDRAWN: Signal<String> = Signal::named("withdrawn");
+    /// # fn arms<M: Machine>(at: fn() -> M::State) -> [Outcome<M>; 3] {
+    /// # [
+    /// Outcome::await_signal(PAID, at()),
+    /// Outcome::await_signal(PAID.timeout(Duration::from_secs(3600)), at()),
+    /// Outcome::await_signal(PAID.or(WITHDRAWN), at()),
+    /// # ]
+    /// # }
+    /// ```
+    pub fn await_signal(awaited: impl Into<Await>, at: M::State) -> Self {
+        let Await { names, timeout } = awaited.into();
+        Self::to(&at, |at| Transition::Await { at, names, timeout })
     }
 
-    /// Parks until any of these signals is there that this step was not handed; consumes nothing.
-    pub fn await_signals<N: Into<String>>(names: impl IntoIterator<Item = N>, at: M::State) -> Self {
-        let names = names.into_iter().map(Into::into).collect();
-        Self::to(&at, |at| Transition::Await { at, names, timeout: None })
-    }
-
-    /// Inserts children and parks until all of them have ended.
-    pub fn spawn(children: impl IntoIterator<Item = NewInstance>, at: M::State) -> Self {
-        let children = children.into_iter().collect();
-        Self::to(&at, |at| {
-            Transition::Spawn(Spawn {
-                at,
-                children,
-                timeout: None,
-                quorum: None,
-                fail_fast: false,
-                on_release: Children::Keep,
-                on_cancel: Children::Cancel,
-            })
-        })
+    /// Inserts children and parks until all of them have ended, or until their [`Round`] lets it go on.
+    pub fn spawn(children: impl Into<Round>, at: M::State) -> Self {
+        let round = children.into();
+        Self::to(&at, |at| Transition::Spawn(round.spawn(at)))
     }
 
     /// Opens an await unit and parks until it is closed: answered, timed out or failed. Sending starts after the
     /// commit, from what was committed.
-    pub fn dispatch<R: serde::Serialize>(unit: Unit<R>, at: M::State) -> Self {
+    pub fn dispatch<R: serde::Serialize, K>(unit: Unit<R, K>, at: M::State) -> Self {
         Self::of(encode_at(&at).and_then(|at| unit.dispatch(at)).map(Transition::Dispatch))
     }
 
@@ -75,79 +119,6 @@ impl<M: Machine> Outcome<M> {
         Self::of(Ok(Transition::Fail { error: reason.to_string() }))
     }
 
-    /// Sets the deadline of an await or of a barrier: a wake, not a failure.
-    #[must_use]
-    pub fn timeout(self, after: impl Into<When>) -> Self {
-        let after = after.into();
-        self.change("timeout", "await_signal, await_signals and spawn", |transition| match transition {
-            Transition::Await { timeout, .. } | Transition::Spawn(Spawn { timeout, .. }) => {
-                *timeout = Some(after);
-                true
-            }
-            _ => false,
-        })
-    }
-
-    /// Wakes the parent once this many of the children are `done`, or once so many have failed or were cancelled that
-    /// this can no longer be reached. A unit's quorum counts the same way.
-    #[must_use]
-    pub fn quorum(self, done: u32) -> Self {
-        self.change_spawn("quorum", |spawn| spawn.quorum = Some(Quorum::Done(done)))
-    }
-
-    /// Wakes the parent once this many of the children have ended, whether they are `done`, failed or were cancelled.
-    #[must_use]
-    pub fn quorum_of_ends(self, ended: u32) -> Self {
-        self.change_spawn("quorum_of_ends", |spawn| spawn.quorum = Some(Quorum::Ended(ended)))
-    }
-
-    /// Wakes the parent at the first child that fails or is cancelled, and cancels the children that still live.
-    #[must_use]
-    pub fn fail_fast(self) -> Self {
-        self.change_spawn("fail_fast", |spawn| {
-            spawn.fail_fast = true;
-            spawn.on_release = Children::Cancel;
-        })
-    }
-
-    /// Says what becomes of the children that still live when a quorum, a failure or the deadline releases the barrier:
-    /// they run on, unless this or [`Outcome::fail_fast`] says otherwise.
-    #[must_use]
-    pub fn on_release(self, children: Children) -> Self {
-        self.change_spawn("on_release", |spawn| spawn.on_release = children)
-    }
-
-    /// Says what cancelling the parent does to these children while they live.
-    #[must_use]
-    pub fn on_cancel(self, children: Children) -> Self {
-        self.change_spawn("on_cancel", |spawn| spawn.on_cancel = children)
-    }
-
-    /// Gives the row back instead of running ahead: it goes to the end of its queue, and whoever is free claims it. For a
-    /// step that should not follow in the same claim, such as a long one that others should get a turn before.
-    #[must_use]
-    pub fn requeue(self) -> Self {
-        self.change("requeue", "next", |transition| match transition {
-            Transition::Next { ahead, .. } => {
-                *ahead = false;
-                true
-            }
-            _ => false,
-        })
-    }
-
-    /// Notes the error that a replay answers; it is shown as the instance's `last_error`.
-    #[must_use]
-    pub fn because(self, reason: impl fmt::Display) -> Self {
-        self.change("because", "replay", |transition| match transition {
-            Transition::Replay { error, .. } => {
-                *error = Some(reason.to_string());
-                true
-            }
-            _ => false,
-        })
-    }
-
     pub(crate) fn into_transition(self) -> Result<Transition> {
         self.transition
     }
@@ -158,25 +129,6 @@ impl<M: Machine> Outcome<M> {
 
     fn to(at: &M::State, transition: impl FnOnce(At) -> Transition) -> Self {
         Self::of(encode_at(at).map(transition))
-    }
-
-    fn change_spawn(self, option: &str, set: impl FnOnce(&mut Spawn)) -> Self {
-        self.change(option, "spawn", |transition| match transition {
-            Transition::Spawn(spawn) => {
-                set(spawn);
-                true
-            }
-            _ => false,
-        })
-    }
-
-    fn change(mut self, option: &str, fits: &str, set: impl FnOnce(&mut Transition) -> bool) -> Self {
-        if let Ok(transition) = &mut self.transition
-            && !set(transition)
-        {
-            self.transition = Err(Error::InvalidOutcome(format!("`{option}` only fits {fits}")));
-        }
-        self
     }
 }
 
@@ -221,7 +173,7 @@ pub enum Transition {
         /// Not before this.
         until: When,
     },
-    /// See [`Outcome::await_signals`].
+    /// See [`Outcome::await_signal`].
     Await {
         /// Where to, when woken.
         at: At,

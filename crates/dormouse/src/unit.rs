@@ -5,6 +5,7 @@ mod completion;
 mod interaction;
 mod takes;
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -94,9 +95,12 @@ words! {
 /// let unit = Unit::each(rows).transport("bank").in_flight(100).idempotency_key(|row| format!("row-{}", row.0))
 ///     .item_timeout(Duration::from_secs(60)).on_failure(OnFailure::Report);
 /// ```
+///
+/// `K` says which options fit: a unit that asks [`PerItem`] has more of them than one that asks [`AsOne`].
 #[derive(Clone, Debug)]
 #[must_use = "a unit is opened by returning `Outcome::dispatch`"]
-pub struct Unit<R> {
+pub struct Unit<R, K = AsOne> {
+    kind: PhantomData<K>,
     shape: Shape,
     requests: Vec<R>,
     items: usize,
@@ -112,12 +116,29 @@ pub struct Unit<R> {
     group: Option<String>,
 }
 
+/// The kind of a [`Unit`] that makes one request: all shapes but [`Shape::Each`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct AsOne;
+
+/// The kind of a [`Unit`] that makes one request for each item: [`Unit::each`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct PerItem;
+
 impl<R: Serialize> Unit<R> {
     /// One request, one output.
     pub fn one(request: R) -> Self {
         Self::of(Shape::One, vec![request], 1)
     }
 
+    /// One request, a list of outputs.
+    pub fn one_to_many(request: R) -> Self {
+        Self::of(Shape::OneToMany, vec![request], 1)
+    }
+}
+
+impl<R: Serialize> Unit<R, PerItem> {
     /// One request per item, at most 64 of them unresolved at a time unless [`Unit::in_flight`] says otherwise.
     pub fn each(items: impl IntoIterator<Item = R>) -> Self {
         let items: Vec<R> = items.into_iter().collect();
@@ -129,13 +150,23 @@ impl<R: Serialize> Unit<R> {
         }
     }
 
-    /// One request, a list of outputs.
-    pub fn one_to_many(request: R) -> Self {
-        Self::of(Shape::OneToMany, vec![request], 1)
+    /// How many items may be unresolved at a time.
+    pub fn in_flight(mut self, items_max: u32) -> Self {
+        self.in_flight = Some(items_max);
+        self
     }
 
+    /// How many items must complete; then the others are let go. Without it, all are waited for.
+    pub fn quorum(mut self, completed: u32) -> Self {
+        self.quorum = Some(completed);
+        self
+    }
+}
+
+impl<R: Serialize, K> Unit<R, K> {
     fn of(shape: Shape, requests: Vec<R>, items: usize) -> Self {
         Self {
+            kind: PhantomData,
             shape,
             requests,
             items,
@@ -170,21 +201,9 @@ impl<R: Serialize> Unit<R> {
         self
     }
 
-    /// How many items of an `each` may be unresolved at a time.
-    pub fn in_flight(mut self, items_max: u32) -> Self {
-        self.in_flight = Some(items_max);
-        self
-    }
-
     /// What an item that failed or came too late does: `Report` by default for `each`, `Fail` for all others.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
-        self
-    }
-
-    /// How many items of an `each` must complete; then the others are let go. Without it, all are waited for.
-    pub fn quorum(mut self, completed: u32) -> Self {
-        self.quorum = Some(completed);
         self
     }
 

@@ -388,7 +388,7 @@ impl dormouse::Machine for Patient {
 
     async fn step(&self, state: Patience, _cx: &dormouse::Context) -> dormouse::StepResult<Self> {
         Ok(match state {
-            Patience::Wait => dormouse::Outcome::await_signals(["go"], Patience::End),
+            Patience::Wait => dormouse::Outcome::await_signal(["go"], Patience::End),
             Patience::End => dormouse::Outcome::done(()),
         })
     }

@@ -80,7 +80,7 @@ impl Machine for Shop {
         match state {
             Order::Placed(basket) => {
                 let within = Duration::from_secs(basket.pay_within_s);
-                Ok(Outcome::await_signal(PAYMENT, Order::Payment(basket)).timeout(within))
+                Ok(Outcome::await_signal(PAYMENT.timeout(within), Order::Payment(basket)))
             }
             Order::Payment(basket) => self.payment(basket, cx),
             Order::Approval(review) => self.approval(review, cx),
@@ -114,7 +114,7 @@ impl Shop {
             return Ok(Outcome::next(Order::Pick(basket)));
         }
         let review = Review { basket, asked: Reviewer::Manager };
-        Ok(Outcome::await_signal(APPROVAL, Order::Approval(review)).timeout(MANAGER_WITHIN))
+        Ok(Outcome::await_signal(APPROVAL.timeout(MANAGER_WITHIN), Order::Approval(review)))
     }
 
     fn approval(&self, Review { basket, asked }: Review, cx: &Context) -> StepResult<Self> {
@@ -134,7 +134,7 @@ impl Shop {
                 self.news
                     .tell(Kind::Escalated, format!("{key} approval timed out: now the director is asked"));
                 let review = Review { basket, asked: Reviewer::Director };
-                Outcome::await_signal(APPROVAL, Order::Approval(review)).timeout(DIRECTOR_WITHIN)
+                Outcome::await_signal(APPROVAL.timeout(DIRECTOR_WITHIN), Order::Approval(review))
             }
             (None, Reviewer::Director) => {
                 self.news.tell(Kind::Declined, format!("{key} approval timed out again: declined"));

@@ -37,7 +37,7 @@ impl Machine for Rating {
     async fn step(&self, state: Rated, cx: &Context) -> StepResult<Self> {
         Ok(match state {
             Rated::Ask {} => Outcome::dispatch(Unit::one("how many stars?"), Rated::Told {}),
-            Rated::Told {} => Outcome::await_signals([STAMP, COIN], Rated::Done {}),
+            Rated::Told {} => Outcome::await_signal([STAMP, COIN], Rated::Done {}),
             Rated::Done {} => Outcome::done(cx.received(STAMP)?[0]),
         })
     }

@@ -99,9 +99,9 @@ impl<S, D> From<Fan<S, D>> for Part<S, D> {
 
 /// Asks the outside world by an await unit, and takes what it answers into the state.
 #[track_caller]
-pub fn dispatch<S, R, T>(
+pub fn dispatch<S, R, K, T>(
     name: impl Into<String>,
-    unit: impl Fn(&S) -> Unit<R> + Send + Sync + 'static,
+    unit: impl Fn(&S) -> Unit<R, K> + Send + Sync + 'static,
     on_answers: impl Fn(S, Answers<T>) -> ActResult<S> + Send + Sync + 'static,
 ) -> Asking<S>
 where

@@ -269,7 +269,7 @@ impl Machine for Quotes {
         Ok(match state {
             Quoting::Ask {} => {
                 let carriers = [true, false].map(NewInstance::job::<Quote>);
-                Outcome::spawn(carriers, Quoting::Told {}).fail_fast()
+                Outcome::spawn(Round::of(carriers).fail_fast(), Quoting::Told {})
             }
             Quoting::Told {} => {
                 Outcome::done(cx.children().iter().map(|child| child.status.to_string()).collect())

@@ -52,7 +52,7 @@ impl Machine for Writer {
             Outcomes::Next => Outcome::next(bad()),
             Outcomes::Sleep => Outcome::sleep(none, bad()),
             Outcomes::Replay => Outcome::replay(bad(), none),
-            Outcomes::Await => Outcome::await_signals(["a"], bad()),
+            Outcomes::Await => Outcome::await_signal(["a"], bad()),
             Outcomes::Spawn => Outcome::spawn([NewInstance::of::<Self>(bad())], Outcomes::Done),
             Outcomes::SpawnBad => Outcome::spawn([], bad()),
             Outcomes::Dispatch => Outcome::dispatch(Unit::each([unwritable()]), Outcomes::Done),

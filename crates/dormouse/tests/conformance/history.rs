@@ -446,7 +446,7 @@ impl Machine for Quiet {
 
     async fn step(&self, state: Whisper, cx: &Context) -> StepResult<Self> {
         Ok(match state {
-            Whisper::Ask => Outcome::await_signals(["go"], Whisper::Hear),
+            Whisper::Ask => Outcome::await_signal(["go"], Whisper::Hear),
             Whisper::Hear => Outcome::next(Whisper::End { heard: cx.received_all().count() }),
             Whisper::End { heard } => Outcome::done(heard),
         })

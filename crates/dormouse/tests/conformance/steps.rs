@@ -17,7 +17,6 @@ suite![
     a_handler_that_fails_or_panics_fails_the_instance_with_both_reasons,
     a_state_the_code_does_not_know_fails_that_instance_alone,
     an_outcome_that_cannot_be_stored_goes_to_the_handler,
-    options_that_do_not_fit_the_outcome_are_refused,
     the_default_handler_stops_and_tells_the_chain_of_causes,
     a_retry_policy_replays_with_backoff_until_it_gives_up,
     a_job_is_a_machine_with_one_step_and_twenty_tries,
@@ -132,30 +131,6 @@ async fn an_outcome_that_cannot_be_stored_goes_to_the_handler(kit: Kit) {
         let ended = engine.client().wait_end(id, SOON).await.expect("it ends");
         let reason = ended.last_error.expect("a reason");
         assert!(ended.status == Status::Failed && reason.starts_with("handled: the "), "{index}: {reason}");
-    }
-    engine.shutdown().await;
-}
-
-async fn options_that_do_not_fit_the_outcome_are_refused(kit: Kit) {
-    struct Odd;
-    impl Machine for Odd {
-        const NAME: &'static str = "odd";
-        type State = Counting;
-        type Output = u32;
-        async fn step(&self, state: Counting, _cx: &Context) -> StepResult<Self> {
-            Ok(match state {
-                Counting::Count { left: 0 } => Outcome::done(1).timeout(Duration::from_secs(1)),
-                Counting::Count { left: 1 } => Outcome::next(state).quorum(1),
-                _ => Outcome::sleep(Duration::ZERO, state).because("no reason"),
-            })
-        }
-    }
-    let engine = kit.engine().machine(Odd).start().await.expect("the engine starts");
-    for (left, option) in [(0, "`timeout` only fits"), (1, "`quorum` only fits"), (2, "`because` only fits")]
-    {
-        let id = engine.client().start::<Odd>(Counting::Count { left }).await.expect("a start");
-        let refused = engine.client().wait::<Odd>(id, SOON).await.expect_err("it fails");
-        assert!(refused.to_string().contains(option), "{refused}");
     }
     engine.shutdown().await;
 }
@@ -285,7 +260,10 @@ async fn every_outcome_can_be_returned_from_a_typed_machine(kit: Kit) {
                 Place::Signalled => {
                     let counted = cx.received(GO)?.into_iter().map(|left| Counting::Count { left });
                     let children: Vec<_> = counted.map(NewInstance::of::<Counter>).collect();
-                    Outcome::spawn(children, Place::Joined { sum: 1 }).timeout(Duration::from_secs(60))
+                    Outcome::spawn(
+                        Round::of(children).timeout(Duration::from_secs(60)),
+                        Place::Joined { sum: 1 },
+                    )
                 }
                 Place::Joined { sum } => Outcome::done(sum + cx.outputs::<u32>()?.iter().sum::<u32>()),
             })

@@ -45,7 +45,7 @@ impl<const DECLARES: bool> Machine for Order<DECLARES> {
 
     async fn step(&self, state: Place, cx: &Context) -> StepResult<Self> {
         Ok(match state {
-            Place::Placed => Outcome::await_signal(PAYMENT, Place::Paid).timeout(Duration::from_secs(3600)),
+            Place::Placed => Outcome::await_signal(PAYMENT.timeout(Duration::from_secs(3600)), Place::Paid),
             Place::Paid if cx.timed_out() => Outcome::done(vec![]),
             Place::Paid => {
                 let paid = cx.received(PAYMENT)?;

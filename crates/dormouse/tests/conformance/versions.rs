@@ -315,7 +315,7 @@ impl Machine for Till {
     async fn step(&self, state: Counter, _cx: &Context) -> StepResult<Self> {
         Ok(match state {
             Counter::Start { euros } if euros == "0.13 EUR" => Outcome::stop("unlucky"),
-            Counter::Start { euros } => Outcome::await_signals(["pay"], Counter::Paid { euros }),
+            Counter::Start { euros } => Outcome::await_signal(["pay"], Counter::Paid { euros }),
             Counter::Paid { euros } => Outcome::done(euros),
         })
     }

@@ -43,7 +43,7 @@ impl Machine for Order {
     async fn step(&self, state: Ordering, cx: &Context) -> StepResult<Self> {
         Ok(match state {
             Ordering::Start => {
-                Outcome::await_signal(PAID, Ordering::Paying).timeout(Duration::from_secs(3600))
+                Outcome::await_signal(PAID.timeout(Duration::from_secs(3600)), Ordering::Paying)
             }
             Ordering::Paying => {
                 let mut payments = cx.received(PAID)?;

@@ -18,7 +18,7 @@ impl Machine for Shop {
     type Output = String;
     async fn step(&self, state: Checkout, cx: &Context) -> StepResult<Self> {
         Ok(match state {
-            Checkout::Start { order } => Outcome::await_signal(PAID, Checkout::Ship { order }).timeout(HOUR),
+            Checkout::Start { order } => Outcome::await_signal(PAID.timeout(HOUR), Checkout::Ship { order }),
             Checkout::Ship { order } => match cx.received(PAID)?.first() {
                 Some(cents) => Outcome::done(format!("order {order} shipped for {cents} cents")),
                 None => Outcome::stop("the payment never came"),

@@ -61,7 +61,7 @@ impl<B: Books> Machine for Errand<B> {
                 }
                 let heard = cx.received(NEWS)?;
                 let legs = (0..LEGS).map(NewInstance::job::<Leg>);
-                Outcome::spawn(legs, Doing::End { number, heard }).quorum(LEGS_AWAITED)
+                Outcome::spawn(Round::of(legs).quorum(LEGS_AWAITED), Doing::End { number, heard })
             }
             Doing::End { number, heard } => Outcome::done((number, heard)),
         })
@@ -74,7 +74,7 @@ impl<B: Books> Machine for Errand<B> {
 
 fn wait<B: Books>(number: u64, waits: u32) -> Outcome<Errand<B>> {
     let timeout = if waits < IMPATIENT_WAITS { Duration::from_millis(30) } else { Duration::from_secs(3600) };
-    Outcome::await_signals([NEWS.name(), ENOUGH.name()], Doing::Wait { number, waits }).timeout(timeout)
+    Outcome::await_signal(NEWS.or(ENOUGH).timeout(timeout), Doing::Wait { number, waits })
 }
 
 /// One of them always needs a second try.

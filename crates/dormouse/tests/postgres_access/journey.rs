@@ -40,7 +40,7 @@ impl Machine for Journey {
             }
             Stage::Ask { parts } => {
                 assert_eq!(cx.children().len() as u64, parts);
-                Outcome::await_signal(GO, Stage::Leave { parts }).timeout(HOUR)
+                Outcome::await_signal(GO.timeout(HOUR), Stage::Leave { parts })
             }
             Stage::Leave { parts } => Outcome::done(parts + cx.received(GO)?[0]),
         })

@@ -130,7 +130,7 @@ impl Machine for Order {
         Ok(match state {
             Ordering::Start => {
                 ran(&self.0, cx, "Start");
-                Outcome::await_signal(PAID, Ordering::Paying).timeout(Duration::from_secs(3600))
+                Outcome::await_signal(PAID.timeout(Duration::from_secs(3600)), Ordering::Paying)
             }
             Ordering::Paying => {
                 ran(&self.0, cx, "Paying");
