@@ -24,9 +24,10 @@ pub(crate) enum Scope {
 
 type Check = (&'static str, fn(&Database) -> Result);
 
-const FAST: [Check; 5] = [
+const FAST: [Check; 6] = [
     ("format", |_| run(&mut cargo("fmt --all -- --check"))),
     ("lints", |_| run(&mut cargo("clippy --workspace --all-targets --all-features -- -D warnings"))),
+    ("without SQLite", |_| without_sqlite()),
     ("docs", |_| run(cargo("doc --workspace --all-features --no-deps").env("RUSTDOCFLAGS", "-D warnings"))),
     // Not `--all-targets`: that would run benches as well.
     ("tests", |database| {
@@ -94,6 +95,21 @@ fn timed<T>(name: &str, check: impl FnOnce() -> Result<T>) -> Result<T> {
     let value = check().map_err(|error| format!("the check \"{name}\" failed: {error}"))?;
     println!("==> {name}: ok in {:.1?}", started.elapsed());
     Ok(value)
+}
+
+/// A program that uses PostgreSQL alone compiles no SQLite. With fewer features the dependencies differ, so this has a
+/// target folder of its own.
+fn without_sqlite() -> Result {
+    let package = "-p dormouse --no-default-features --features postgres";
+    let mut tree = cargo(&format!("tree {package} --edges normal --prefix none"));
+    let listed = tree.output().map_err(|error| format!("cannot list the dependencies: {error}"))?;
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    if !listed.contains("sqlx-postgres") || listed.contains("sqlite3-sys") || listed.contains("rusqlite") {
+        return Err(format!(
+            "without the feature `sqlite`, PostgreSQL's driver and no SQLite belong in:\n{listed}"
+        ));
+    }
+    run(cargo(&format!("check {package} --target-dir target/without-sqlite")).env("RUSTFLAGS", "-D warnings"))
 }
 
 /// Builds the library's examples together, then runs each. The whole workspace is named, as where all tests are run: for

@@ -1,4 +1,8 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(
+    not(feature = "sqlite"),
+    allow(unused, reason = "some rules are used by the SQLite store alone: PostgreSQL has them in SQL")
+)]
 
 mod ahead;
 pub mod check;
@@ -34,6 +38,7 @@ mod transport;
 mod unit;
 
 pub mod store;
+#[cfg(feature = "sqlite")]
 pub mod testing;
 
 /// The client of NATS that [`Nats`] works with.

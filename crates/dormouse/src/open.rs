@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::store::sqlite::SqliteStore;
 use crate::store::{Store, shown};
-use crate::{Client, Engine, EngineBuilder, Error, Result, SystemClock};
+use crate::{Client, Engine, EngineBuilder, Error, Result};
 
 impl Engine {
     /// Opens a store by its address: `sqlite:shop.db`, `sqlite::memory:` for tests, or `postgres://user@host/database`
@@ -26,21 +25,35 @@ async fn open(url: &str) -> Result<Arc<dyn Store>> {
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
         return open_postgres(url).await;
     }
-    let refuse = |reason| Err(Error::InvalidUrl { url: shown(url), reason });
     match url.strip_prefix("sqlite:") {
-        Some("") => refuse("a file is missing: write sqlite:path/to/file.db"),
-        Some(":memory:") => Ok(Arc::new(SqliteStore::in_memory(Arc::new(SystemClock))?)),
+        Some("") => refuse(url, "a file is missing: write sqlite:path/to/file.db"),
         Some(path) if path.contains('?') => {
-            refuse("a query string is not understood: write sqlite:path/to/file.db")
+            refuse(url, "a query string is not understood: write sqlite:path/to/file.db")
         }
-        Some(path) => {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            Ok(Arc::new(SqliteStore::open(path).await?))
-        }
-        None => {
-            refuse("only sqlite:path/to/file.db, sqlite::memory: and postgres://user@host/database are known")
-        }
+        Some(path) => open_sqlite(url, path).await,
+        None => refuse(
+            url,
+            "only sqlite:path/to/file.db, sqlite::memory: and postgres://user@host/database are known",
+        ),
     }
+}
+
+fn refuse(url: &str, reason: &'static str) -> Result<Arc<dyn Store>> {
+    Err(Error::InvalidUrl { url: shown(url), reason })
+}
+
+#[cfg(feature = "sqlite")]
+async fn open_sqlite(_url: &str, path: &str) -> Result<Arc<dyn Store>> {
+    use crate::store::sqlite::SqliteStore;
+    Ok(Arc::new(match path {
+        ":memory:" => SqliteStore::in_memory(Arc::new(crate::SystemClock))?,
+        path => SqliteStore::open(path.strip_prefix("//").unwrap_or(path)).await?,
+    }))
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn open_sqlite(url: &str, _path: &str) -> Result<Arc<dyn Store>> {
+    refuse(url, "the SQLite store is not built in: turn on the feature `sqlite` of dormouse")
 }
 
 #[cfg(feature = "postgres")]

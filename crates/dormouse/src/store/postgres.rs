@@ -6,6 +6,7 @@
 
 mod access;
 mod backlog;
+#[cfg(feature = "bench")]
 mod bench;
 mod changes;
 mod claim;
@@ -41,6 +42,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+#[cfg(feature = "bench")]
+#[doc(hidden)]
 pub use self::bench::Bench;
 use self::connect::{Address, Open};
 use self::db::Db;

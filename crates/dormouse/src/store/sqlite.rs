@@ -22,6 +22,7 @@ mod open;
 mod operate;
 mod progress;
 mod query;
+#[cfg(feature = "bench")]
 mod raw;
 mod readers;
 mod rider;
@@ -38,6 +39,8 @@ use std::time::Duration;
 
 pub use rusqlite::{self, Connection};
 
+#[cfg(feature = "bench")]
+#[doc(hidden)]
 pub use self::raw::raw_steps_per_s;
 use self::readers::Readers;
 pub use self::rider::{InCommit, OwnWrites};

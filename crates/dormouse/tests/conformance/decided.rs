@@ -202,9 +202,9 @@ impl Run {
         let mut outcome = commit(&claimed, transition.clone());
         outcome.hold = self.draw.hold();
         outcome.version = (claimed.version + u32::from(self.draw.under(12) == 0)).min(9);
-        outcome.seq += u64::from(self.draw.under(15) == 0);
+        outcome.head.seq += u64::from(self.draw.under(15) == 0);
         self.note("commit", format!("{outcome:?}"));
-        let (id, seq, version, hold) = (claimed.id, outcome.seq, outcome.version, outcome.hold);
+        let (id, seq, version, hold) = (claimed.id, outcome.head.seq, outcome.version, outcome.hold);
         let written = self.kit.store.commit(self.worker, [outcome].into()).await.expect("a commit");
         let children = match &transition {
             Transition::Spawn(_) => self.new_children(id).await,
