@@ -137,13 +137,16 @@ impl Group<'_> {
     fn is_plain(&self, commit: &Commit, spawns: bool) -> bool {
         let ends = commit.transition.at().is_none();
         let inserts = matches!(commit.transition, Transition::Spawn(_) | Transition::Dispatch(_));
-        !inserts && !(ends && spawns) && self.concerns_one_row(commit)
+        !inserts && (!ends || !spawns) && self.concerns_one_row(commit)
     }
 
     fn concerns_one_row(&self, commit: &Commit) -> bool {
         let Head { lane, key_scope, parent, .. } = &commit.head;
         let ends = commit.transition.at().is_none();
-        lane.is_none() && *key_scope == KeyScope::Live && !(ends && parent.is_some()) && self.is_new(commit)
+        lane.is_none()
+            && *key_scope == KeyScope::Live
+            && (!ends || parent.is_none())
+            && self.is_new(commit)
     }
 
     /// Whether it is sent for the first time.
