@@ -23,6 +23,7 @@ pub fn machine(machine: &dyn DynMachine, known: &Registry) -> Report {
 
 /// What was found by exploring a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Report {
     /// The machine.
     pub machine: String,
@@ -38,6 +39,7 @@ pub struct Report {
 
 /// Something that was found, and the shortest way there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Problem {
     /// What sort of thing it is.
     pub kind: ProblemKind,
@@ -52,6 +54,7 @@ pub struct Problem {
 /// What exploring can find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ProblemKind {
     /// It tells too little to be explored.
     Unknown,

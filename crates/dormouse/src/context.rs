@@ -49,6 +49,7 @@ pub struct Context {
 /// A signal that an instance received and whose payload is not of the type that its step asks for. It stays in the
 /// inbox until somebody drops or edits it, or the instance is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UnreadSignal {
     /// The signal.
     pub id: SignalId,

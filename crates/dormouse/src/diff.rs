@@ -19,6 +19,7 @@ const DIFFERENCES_MAX: usize = 200;
 
 /// How the registered machines differ from what the live instances need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Diff {
     /// How many live instances were looked at.
     pub live: u64,
@@ -28,6 +29,7 @@ pub struct Diff {
 
 /// One way in which live instances do not fit the registered code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Difference {
     /// What does not fit.
     pub kind: DifferenceKind,
@@ -48,6 +50,7 @@ pub struct Difference {
 /// What does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum DifferenceKind {
     /// No registered code runs this machine and version.
     NoCode,

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use crate::unit::{Refusal, Which};
-use crate::{InstanceId, Status, Target, UnitStatus};
+use crate::{InstanceId, SignalId, Status, Target, UnitStatus};
 
 /// What a step may fail with: any error, by `?`.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -190,7 +190,7 @@ pub enum Error {
         /// The instance.
         id: InstanceId,
         /// The id asked for.
-        signal: i64,
+        signal: SignalId,
     },
     /// No such event in the instance's history (or history is off, or it was pruned).
     #[error(
@@ -371,10 +371,10 @@ pub enum Error {
     /// The database cannot take this now, as it is locked, read-only, slow or out of reach; try again. A write
     /// whose answer was lost may have happened.
     #[error("the database cannot take this now: {0}")]
-    Busy(String),
+    Busy(#[source] BoxError),
     /// The disk is full; nothing of the write was kept.
     #[error("the disk is full, nothing was written: {0}")]
-    DiskFull(String),
+    DiskFull(#[source] BoxError),
     /// Any other fault of the store; nothing of the write was kept.
     #[error("the store failed: {0}")]
     Storage(#[source] BoxError),

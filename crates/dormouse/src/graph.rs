@@ -41,6 +41,7 @@ pub struct Node {
 /// What a step in a graph does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum NodeKind {
     /// Runs code.
     Act,
@@ -82,6 +83,7 @@ pub struct Edge {
 /// When a way is taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "on", content = "name", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum On {
     /// When the step is done.
     Next,

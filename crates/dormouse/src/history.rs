@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::Json;
+use crate::words::words;
 
 /// What is kept of an instance's transitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,85 +61,61 @@ pub struct Run {
     pub progress: Option<Json>,
 }
 
-macro_rules! event_kinds {
-    ($($(#[doc = $doc:literal])+ $variant:ident => $word:literal,)+) => {
-        /// What kind of transition an event records.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        pub enum EventKind {
-            $($(#[doc = $doc])+ #[serde(rename = $word)] $variant,)+
-        }
-
-        impl EventKind {
-            /// The word for it.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word,)+ }
-            }
-
-            /// The kind of this word.
-            pub fn parse(word: &str) -> Option<Self> {
-                match word { $($word => Some(Self::$variant),)+ _ => None }
-            }
-        }
-    };
-}
-
-event_kinds! {
-    /// The instance was inserted.
-    Created => "created",
-    /// A step went on to the next one, or to sleep.
-    StepCompleted => "step.completed",
-    /// A step will be tried again.
-    StepRetried => "step.retried",
-    /// It parked on signals.
-    SignalWaiting => "signal.waiting",
-    /// An awaited signal woke it.
-    SignalReceived => "signal.received",
-    /// An operator removed a signal from its inbox.
-    SignalDropped => "signal.dropped",
-    /// An operator changed the payload of a signal in its inbox.
-    SignalEdited => "signal.edited",
-    /// The await's deadline woke it.
-    SignalTimeout => "signal.timeout",
-    /// It spawned children and parked on their barrier.
-    ChildrenSpawned => "children.spawned",
-    /// The barrier was released.
-    ChildrenJoined => "children.joined",
-    /// The barrier's deadline woke it.
-    ChildrenTimeout => "children.timeout",
-    /// It opened a unit and parked on it.
-    UnitOpened => "unit.opened",
-    /// The unit was answered: all of it, or its quorum.
-    UnitCompleted => "unit.completed",
-    /// The unit's deadline woke it.
-    UnitTimedOut => "unit.timed_out",
-    /// An item failed the unit, or its quorum can no longer be reached.
-    UnitFailed => "unit.failed",
-    /// The unit was let go, as its instance was ended from outside.
-    UnitCancelled => "unit.cancelled",
-    /// A request was sent.
-    InteractionDispatched => "interaction.dispatched",
-    /// A request was answered.
-    InteractionCompleted => "interaction.completed",
-    /// A request was answered with a failure, refused by its receiver, or given up.
-    InteractionFailed => "interaction.failed",
-    /// A request was not answered in time.
-    InteractionTimedOut => "interaction.timed_out",
-    /// A sleep, a delayed start or a backoff ended.
-    TimerFired => "timer.fired",
-    /// A dead worker's claim was taken back.
-    Reaped => "reaped",
-    /// An operator made an ended instance runnable again.
-    Retried => "retried",
-    /// It ended with an output.
-    Done => "done",
-    /// It ended with an error.
-    Failed => "failed",
-    /// It was ended from outside.
-    Cancelled => "cancelled",
-}
-
-impl std::fmt::Display for EventKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.as_str())
+words! {
+    /// What kind of transition an event records.
+    #[non_exhaustive]
+    EventKind: "kind of event" {
+        /// The instance was inserted.
+        Created => "created",
+        /// A step went on to the next one, or to sleep.
+        StepCompleted => "step.completed",
+        /// A step will be tried again.
+        StepRetried => "step.retried",
+        /// It parked on signals.
+        SignalWaiting => "signal.waiting",
+        /// An awaited signal woke it.
+        SignalReceived => "signal.received",
+        /// An operator removed a signal from its inbox.
+        SignalDropped => "signal.dropped",
+        /// An operator changed the payload of a signal in its inbox.
+        SignalEdited => "signal.edited",
+        /// The await's deadline woke it.
+        SignalTimeout => "signal.timeout",
+        /// It spawned children and parked on their barrier.
+        ChildrenSpawned => "children.spawned",
+        /// The barrier was released.
+        ChildrenJoined => "children.joined",
+        /// The barrier's deadline woke it.
+        ChildrenTimeout => "children.timeout",
+        /// It opened a unit and parked on it.
+        UnitOpened => "unit.opened",
+        /// The unit was answered: all of it, or its quorum.
+        UnitCompleted => "unit.completed",
+        /// The unit's deadline woke it.
+        UnitTimedOut => "unit.timed_out",
+        /// An item failed the unit, or its quorum can no longer be reached.
+        UnitFailed => "unit.failed",
+        /// The unit was let go, as its instance was ended from outside.
+        UnitCancelled => "unit.cancelled",
+        /// A request was sent.
+        InteractionDispatched => "interaction.dispatched",
+        /// A request was answered.
+        InteractionCompleted => "interaction.completed",
+        /// A request was answered with a failure, refused by its receiver, or given up.
+        InteractionFailed => "interaction.failed",
+        /// A request was not answered in time.
+        InteractionTimedOut => "interaction.timed_out",
+        /// A sleep, a delayed start or a backoff ended.
+        TimerFired => "timer.fired",
+        /// A dead worker's claim was taken back.
+        Reaped => "reaped",
+        /// An operator made an ended instance runnable again.
+        Retried => "retried",
+        /// It ended with an output.
+        Done => "done",
+        /// It ended with an error.
+        Failed => "failed",
+        /// It was ended from outside.
+        Cancelled => "cancelled",
     }
 }

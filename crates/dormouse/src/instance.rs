@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{InboxMax, Limits, check_name, check_tags, check_version};
 use crate::machine::{decode_at, encode_at};
+use crate::words::words;
 use crate::{Error, History, Job, JobMachine, JobState, Json, KeyScope, Machine, NewSignal, Result, When};
 
 /// The namespace of everything that names none.
@@ -25,64 +26,31 @@ impl fmt::Display for InstanceId {
     }
 }
 
-/// Where an instance is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// Can run now.
-    Runnable,
-    /// Claimed by a worker.
-    Executing,
-    /// Parked on the clock alone: a delayed start, a sleep, a retry's backoff.
-    Scheduled,
-    /// Parked on a set of signal names.
-    AwaitingSignal,
-    /// Parked on the barrier of its children.
-    AwaitingChildren,
-    /// Parked on an await unit.
-    AwaitingCompletion,
-    /// Ended with an output.
-    Done,
-    /// Ended with an error.
-    Failed,
-    /// Ended from outside.
-    Cancelled,
+words! {
+    /// Where an instance is in its life.
+    Status: "status of an instance" {
+        /// Can run now.
+        Runnable => "runnable",
+        /// Claimed by a worker.
+        Executing => "executing",
+        /// Parked on the clock alone: a delayed start, a sleep, a retry's backoff.
+        Scheduled => "scheduled",
+        /// Parked on a set of signal names.
+        AwaitingSignal => "awaiting_signal",
+        /// Parked on the barrier of its children.
+        AwaitingChildren => "awaiting_children",
+        /// Parked on an await unit.
+        AwaitingCompletion => "awaiting_completion",
+        /// Ended with an output.
+        Done => "done",
+        /// Ended with an error.
+        Failed => "failed",
+        /// Ended from outside.
+        Cancelled => "cancelled",
+    }
 }
 
 impl Status {
-    /// Every status.
-    pub const ALL: [Self; 9] = [
-        Self::Runnable,
-        Self::Executing,
-        Self::Scheduled,
-        Self::AwaitingSignal,
-        Self::AwaitingChildren,
-        Self::AwaitingCompletion,
-        Self::Done,
-        Self::Failed,
-        Self::Cancelled,
-    ];
-
-    /// The word for it, in SQL, JSON and text.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Runnable => "runnable",
-            Self::Executing => "executing",
-            Self::Scheduled => "scheduled",
-            Self::AwaitingSignal => "awaiting_signal",
-            Self::AwaitingChildren => "awaiting_children",
-            Self::AwaitingCompletion => "awaiting_completion",
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// The status of this word.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == word)
-    }
-
     /// Whether it is parked or has ended: it neither runs nor could.
     pub const fn is_settled(self) -> bool {
         !matches!(self, Self::Runnable | Self::Executing)
@@ -94,45 +62,20 @@ impl Status {
     }
 }
 
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-/// Why a step runs that was parked before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Wake {
-    /// An awaited signal arrived.
-    Signal,
-    /// The deadline of an await, a barrier or a unit passed.
-    Timeout,
-    /// The barrier of its children was released.
-    Children,
-    /// Its await unit was closed.
-    Unit,
-    /// A sleep, a delayed start or a backoff is over.
-    Clock,
-}
-
-impl Wake {
-    /// The word for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Signal => "signal",
-            Self::Timeout => "timeout",
-            Self::Children => "children",
-            Self::Unit => "unit",
-            Self::Clock => "clock",
-        }
-    }
-
-    /// The reason of this word.
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::Signal, Self::Timeout, Self::Children, Self::Unit, Self::Clock]
-            .into_iter()
-            .find(|wake| wake.as_str() == word)
+words! {
+    /// Why a step runs that was parked before.
+    #[non_exhaustive]
+    Wake: "reason to wake" {
+        /// An awaited signal arrived.
+        Signal => "signal",
+        /// The deadline of an await, a barrier or a unit passed.
+        Timeout => "timeout",
+        /// The barrier of its children was released.
+        Children => "children",
+        /// Its await unit was closed.
+        Unit => "unit",
+        /// A sleep, a delayed start or a backoff is over.
+        Clock => "clock",
     }
 }
 

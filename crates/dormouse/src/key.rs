@@ -40,7 +40,7 @@ impl KeyScope {
             Some("always") => Some(Self::Always),
             Some(statuses) => {
                 let words = statuses.split(',').filter(|word| !word.is_empty());
-                words.map(Status::parse).collect::<Option<_>>().map(Self::In)
+                words.map(|word| word.parse().ok()).collect::<Option<_>>().map(Self::In)
             }
         }
     }

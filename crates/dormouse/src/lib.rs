@@ -36,6 +36,7 @@ mod signal;
 mod token;
 mod transport;
 mod unit;
+mod words;
 
 pub mod store;
 #[cfg(feature = "sqlite")]
@@ -84,6 +85,8 @@ pub use crate::unit::{
     Answering, Answers, AsOne, Ask, Dispatch, INTERACTION_API, Interaction, InteractionId, InteractionStatus,
     OnFailure, PerItem, Shape, Takes, Unit, UnitId, UnitStatus, UnitView, Verdict, VerdictStream,
 };
+
+pub use crate::words::UnknownWord;
 
 /// Everything a machine's file usually needs.
 pub mod prelude {

@@ -175,7 +175,14 @@ impl fmt::Display for StepError {
     }
 }
 
-impl std::error::Error for StepError {}
+impl std::error::Error for StepError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Error(error) => Some(&**error),
+            Self::Panic(_) | Self::TimedOut(_) => None,
+        }
+    }
+}
 
 /// An error after which a further try makes no sense, such as an account that does not exist: no retry policy tries
 /// again, of a job, of a flow's act, or of a machine that follows [`Machine::retry`]. It counts wrapped in other errors,
@@ -231,6 +238,7 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Transition, Fault>> + 
 
 /// Why [`DynMachine::step`] or [`DynMachine::handle`] gave no transition.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Fault {
     /// The code failed: `handle` decides.
     Failed(BoxError),

@@ -149,6 +149,7 @@ pub enum Children {
 
 /// An outcome over step names and JSON: what the engine commits.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Transition {
     /// See [`Outcome::next`].
     Next {

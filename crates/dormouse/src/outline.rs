@@ -102,6 +102,7 @@ pub struct Variant {
 /// A kind of JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Kind {
     /// `null`.
     Null,

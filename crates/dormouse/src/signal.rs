@@ -127,6 +127,12 @@ impl<T: DeserializeOwned> From<Signal<T>> for Accepts {
 #[serde(transparent)]
 pub struct SignalId(pub i64);
 
+impl fmt::Display for SignalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// The signal, and its dedup key, by which an instance is asked to undo what it did and to end: how a cancel is told where
 /// a machine declares that it undoes.
 pub(crate) const CANCEL: &str = "$cancel";

@@ -58,6 +58,7 @@ pub struct TestEngine {
 
 /// How many instances are in each status, at rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Tally {
     /// Could run, if it were not paused, or blocked, or of a machine unknown here.
     pub runnable: u64,

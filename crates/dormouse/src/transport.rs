@@ -41,6 +41,7 @@ pub trait Transport: Send + Sync + 'static {
 
 /// What became of a request that was handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Sent {
     /// It was accepted; the answer comes later, or has come.
     Accepted,

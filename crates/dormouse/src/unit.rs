@@ -15,6 +15,7 @@ pub use self::completion::{Completed, Completion, Proof, Refusal, Which};
 pub use self::interaction::{Interaction, InteractionId, InteractionStatus, UnitId, UnitStatus, UnitView};
 pub use self::takes::{Answering, Takes};
 use crate::limits::{Limits, check_name};
+use crate::words::words;
 use crate::{At, Error, Json, Result, When};
 
 /// The transport of a unit that names none: nothing is sent, people and programs list and complete.
@@ -22,39 +23,10 @@ pub const INTERACTION_API: &str = "api";
 /// How many items of an `each` are in flight at a time, unless said otherwise.
 const IN_FLIGHT: u32 = 64;
 
-/// Gives an enum the words that stand for it in SQL, JSON and text.
-macro_rules! words {
-    ($(#[doc = $about:literal])+ $name:ident { $($(#[doc = $doc:literal])+ $variant:ident => $word:literal,)+ }) => {
-        $(#[doc = $about])+
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-        pub enum $name {
-            $($(#[doc = $doc])+ #[serde(rename = $word)] $variant,)+
-        }
-
-        impl $name {
-            /// The word for it.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word,)+ }
-            }
-
-            /// What this word stands for.
-            pub fn parse(word: &str) -> Option<Self> {
-                match word { $($word => Some(Self::$variant),)+ _ => None }
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-    };
-}
-pub(crate) use words;
-
 words! {
     /// What a unit asks and what it is answered.
-    Shape {
+    #[non_exhaustive]
+    Shape: "shape of a unit" {
         /// One request, one output.
         One => "one",
         /// One request per item, one output for each, in item order.
@@ -77,7 +49,8 @@ impl Shape {
 
 words! {
     /// What an item that failed, or came too late, does to its unit.
-    OnFailure {
+    #[non_exhaustive]
+    OnFailure: "way to take a failed item" {
         /// The unit has failed; what is still open in it is let go.
         Fail => "fail",
         /// It is told in the item's verdict, and the unit goes on.

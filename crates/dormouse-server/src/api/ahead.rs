@@ -154,8 +154,8 @@ struct LookView {
 
 pub(super) async fn what_if(call: Call<WhatIfQuery>) -> Result<Answer<ForesightView>, Problem> {
     let target = call.target()?;
-    let Foresight { ways, is_complete } = call.client.what_if(target, call.query.try_into()?).await?;
-    let look = |Look { step, what, status, to, state }| LookView { step, what, status, to, state };
+    let Foresight { ways, is_complete, .. } = call.client.what_if(target, call.query.try_into()?).await?;
+    let look = |Look { step, what, status, to, state, .. }| LookView { step, what, status, to, state };
     let ways = ways.into_iter().map(|way| way.into_iter().map(look).collect()).collect();
     Answer::ok(ForesightView { ways, is_complete })
 }

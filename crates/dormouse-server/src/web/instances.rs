@@ -2,7 +2,7 @@
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{Count, Filter, Page};
-use dormouse::{Instance, InstanceId, Status};
+use dormouse::{Instance, InstanceId, Status, UnknownWord};
 use maud::{Markup, html};
 
 use super::Answered;
@@ -75,10 +75,9 @@ pub(super) async fn show(visit: Visit) -> Answered {
 
 /// What an address asks for.
 pub(super) fn filter(query: &Fields) -> Result<Filter, Problem> {
-    let status = query.get("status").map(|word| {
-        Status::parse(word)
-            .ok_or_else(|| Problem::invalid(format!("{word:?} is not a status of an instance")))
-    });
+    let status = query
+        .get("status")
+        .map(|word| word.parse().map_err(|unknown: UnknownWord| Problem::invalid(unknown.to_string())));
     let parent = query.get("parent").map(|text| {
         text.parse().map_err(|_| Problem::invalid(format!("{text:?} is not the number of an instance")))
     });

@@ -30,7 +30,7 @@ impl Client {
         let instance = self.get(target.clone()).await?.ok_or_else(|| Error::NotFound(target.clone()))?;
         let inbox = self.inbox(instance.id).await?;
         let signal = inbox.into_iter().find(|signal| signal.id == id);
-        let signal = signal.ok_or(Error::NoSignal { id: instance.id, signal: id.0 })?;
+        let signal = signal.ok_or(Error::NoSignal { id: instance.id, signal: id })?;
         let sent = NewSignal::new(signal.name, payload.clone());
         // It is there, so its name is not in question.
         let names = std::slice::from_ref(&sent.name);

@@ -14,6 +14,7 @@ const WAYS_MAX: usize = 50;
 
 /// What might happen to an instance.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Happening {
     /// A signal comes.
     Signal(NewSignal),
@@ -29,6 +30,7 @@ pub enum Happening {
 
 /// What an instance would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Foresight {
     /// Each way it may go, up to where it rests or ends.
     pub ways: Vec<Vec<Look>>,
@@ -38,6 +40,7 @@ pub struct Foresight {
 
 /// A step that an instance would take, and how it would be after it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Look {
     /// The step that runs.
     pub step: String,

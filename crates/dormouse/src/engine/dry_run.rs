@@ -5,6 +5,7 @@ use crate::{DifferenceKind, Instance, InstanceId, Registry, Result, diff};
 
 /// A live instance that the registered code cannot run.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Unreadable {
     /// The instance.
     pub id: InstanceId,

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Reply, Store};
+use crate::words::words;
 use crate::{EventKind, InstanceId, Status, When};
 
 /// What only a server needs: API keys, the audit log, kept answers, and the feed of changes.
@@ -52,40 +53,16 @@ pub trait ServerStore: Store {
     fn tidy(&self, answers_for: Duration, audit_for: Duration, rows_max: usize) -> Reply<'_, usize>;
 }
 
-/// What an API key allows. Each scope includes those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Scope {
-    /// Look.
-    Read,
-    /// Start, signal, cancel, retry, pause, fork.
-    Operate,
-    /// API keys, the audit log, collection.
-    Admin,
-}
-
-impl Scope {
-    /// Every scope, from the least.
-    pub const ALL: [Self; 3] = [Self::Read, Self::Operate, Self::Admin];
-
-    /// The word for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Operate => "operate",
-            Self::Admin => "admin",
-        }
-    }
-
-    /// The scope of this word.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scope| scope.as_str() == word)
-    }
-}
-
-impl std::fmt::Display for Scope {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.as_str())
+words! {
+    /// What an API key allows. Each scope includes those before it.
+    #[non_exhaustive]
+    Scope: "scope" {
+        /// Look.
+        Read => "read",
+        /// Start, signal, cancel, retry, pause, fork.
+        Operate => "operate",
+        /// API keys, the audit log, collection.
+        Admin => "admin",
     }
 }
 

@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::{InteractionId, UnitId, words};
+use super::{InteractionId, UnitId};
+use crate::words::words;
 use crate::{Error, InstanceId, Json};
 
 /// An answer to an interaction.
@@ -91,7 +92,7 @@ impl Completed {
     /// The same as a result, where what was refused is an error that names the interaction as its caller did.
     pub fn admitted(self, to: Which) -> Result<Self, Error> {
         let (refusal, reason) = match self {
-            Self::Refused(Refusal::Busy) => return Err(Error::Busy(Refusal::Busy.told().to_owned())),
+            Self::Refused(Refusal::Busy) => return Err(Error::Busy(Refusal::Busy.told().into())),
             Self::Refused(refusal) => (refusal, None),
             Self::Unfit { refusal, reason } => (refusal, Some(reason)),
             admitted => return Ok(admitted),
@@ -102,7 +103,8 @@ impl Completed {
 
 words! {
     /// Why a completion is refused.
-    Refusal {
+    #[non_exhaustive]
+    Refusal: "reason to refuse a completion" {
         /// There is no such interaction.
         Unknown => "unknown",
         /// Its time is over, or its unit was closed without it.

@@ -5,7 +5,8 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{OnFailure, Shape, words};
+use super::{OnFailure, Shape};
+use crate::words::words;
 use crate::{InstanceId, Json};
 
 /// A unit's id.
@@ -32,7 +33,7 @@ impl fmt::Display for InteractionId {
 
 words! {
     /// Where a unit is in its life.
-    UnitStatus {
+    UnitStatus: "status of a unit" {
         /// Its instance is parked on it.
         Open => "open",
         /// Answered: all of it, or its quorum.
@@ -48,7 +49,7 @@ words! {
 
 words! {
     /// Where an interaction is in its life.
-    InteractionStatus {
+    InteractionStatus: "status of an interaction" {
         /// Not sent yet, or of a transport that sends nothing.
         Pending => "pending",
         /// Sent, and not answered yet.

@@ -77,7 +77,7 @@ impl Faulty {
             _ => false,
         };
         if refused {
-            return Box::pin(async move { Err(Error::Busy(format!("{verb} was told to fail"))) });
+            return Box::pin(async move { Err(Error::Busy(format!("{verb} was told to fail").into())) });
         }
         reply
     }

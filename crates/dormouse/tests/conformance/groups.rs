@@ -205,7 +205,7 @@ async fn no_step_goes_on_before_its_outcome_is_durable(kit: Kit) {
     let seen = committed.clone();
     let store = Arc::new(Faulty::on(kit.store.clone()).refuse_commit(move |_| {
         // The first commit fails; until it has been tried again, the next step must not have started.
-        (!seen.swap(true, Ordering::SeqCst)).then(|| Error::Busy("not yet".to_owned()))
+        (!seen.swap(true, Ordering::SeqCst)).then(|| Error::Busy("not yet".into()))
     }));
     let early = Arc::new(AtomicBool::new(false));
     let (noted, checked) = (early.clone(), committed.clone());

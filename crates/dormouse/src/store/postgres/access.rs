@@ -116,7 +116,7 @@ fn read_api_key(row: &PgRow) -> Result<ApiKey> {
         hash: hash.try_into().map_err(|hash: Vec<u8>| strange("hash", hash.len()))?,
         label: row.value("label")?,
         namespace: row.value("namespace")?,
-        scope: Scope::parse(scope).ok_or_else(|| strange("scope", scope))?,
+        scope: scope.parse().map_err(|_| strange("scope", scope))?,
         created_at: row.moment("created_at")?,
         expires_at: row.moment_or_none("expires_at")?,
         revoked_at: row.moment_or_none("revoked_at")?,

@@ -5,7 +5,7 @@ use sqlx::postgres::PgRow;
 use super::db::Db;
 use super::types::{Columns, readable, strange};
 use crate::store::{Change, Changes};
-use crate::{EventKind, InstanceId, Result};
+use crate::{InstanceId, Result};
 
 /// Looks at up to `rows_max` changes after a position. Without one, tells where the end is: what is under way at this
 /// moment stands after it, whenever it will be committed.
@@ -48,7 +48,7 @@ fn change(id: i64, namespace: String, row: &PgRow) -> Result<Change> {
         key: row.value("key")?,
         queue: row.value("queue")?,
         status: row.status("status")?,
-        kind: EventKind::parse(kind).ok_or_else(|| strange("kind", kind))?,
+        kind: kind.parse().map_err(|_| strange("kind", kind))?,
         seq: row.number("seq")?,
         step: row.value("step")?,
         at: row.moment("at")?,

@@ -118,7 +118,7 @@ impl Address {
             Ok(listener)
         };
         let listening = tokio::time::timeout(self.own.patience, listening).await;
-        listening.unwrap_or_else(|_| Err(Error::Busy("the database did not answer in time".to_owned())))
+        listening.unwrap_or_else(|_| Err(Error::Busy("the database did not answer in time".into())))
     }
 
     async fn listener(&self) -> Result<PgListener> {

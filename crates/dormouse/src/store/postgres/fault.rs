@@ -7,24 +7,24 @@ impl From<sqlx::Error> for Error {
         let Some(code) = sqlstate(&error) else {
             return match error {
                 sqlx::Error::PoolTimedOut => {
-                    Self::Busy("no connection to the database became free in time".to_owned())
+                    Self::Busy("no connection to the database became free in time".into())
                 }
                 sqlx::Error::PoolClosed => Self::Closed,
                 // A connection that was lost, wherever in an answer it was: no fault of the call.
-                sqlx::Error::Io(_) | sqlx::Error::Protocol(_) => Self::Busy(error.to_string()),
+                sqlx::Error::Io(_) | sqlx::Error::Protocol(_) => Self::Busy(Box::new(error)),
                 other => Self::Storage(Box::new(other)),
             };
         };
         match code.as_str() {
-            "53100" => Self::DiskFull(error.to_string()),
+            "53100" => Self::DiskFull(Box::new(error)),
             // Lock and statement timeouts, deadlocks, serialization failures, a commit of which nothing is known, and
             // read-only: the same call may work later.
             "55P03" | "57014" | "40001" | "40003" | "40P01" | "25006" | "25P03" | "25P04" => {
-                Self::Busy(error.to_string())
+                Self::Busy(Box::new(error))
             }
             // So it may where the connection was lost, resources are short, or the server starts or stops.
             class if ["08", "53", "57P"].iter().any(|start| class.starts_with(start)) => {
-                Self::Busy(error.to_string())
+                Self::Busy(Box::new(error))
             }
             // Data that cannot be stored, such as a text that is not JSON, and limits of the server, such as the depth of
             // its stack: the same call fails again, and holds up whoever waits behind it.

@@ -134,7 +134,9 @@ impl<I: Clone + Send + Sync + 'static, O: Send + 'static> Writer<I, O> {
             // What was lost on the way may have happened: whether to send it again is the caller's choice.
             Err(error) => {
                 let reason = error.to_string();
-                calls.into_iter().for_each(|call| drop(call.answer.send(Err(Error::Busy(reason.clone())))));
+                calls
+                    .into_iter()
+                    .for_each(|call| drop(call.answer.send(Err(Error::Busy(reason.clone().into())))));
             }
         }
     }

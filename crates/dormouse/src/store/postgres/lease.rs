@@ -81,8 +81,8 @@ pub(super) async fn heartbeat(db: &Db, worker: WorkerId, lease: Duration) -> Res
     let limit = (lease / 3).max(HEARTBEAT_MIN);
     let beat =
         tokio::time::timeout(limit, db.one(|| sqlx::query(sql).bind(worker.0).bind(micros(lease)))).await;
-    let row =
-        beat.unwrap_or_else(|_| Err(Error::Busy(format!("no answer to a heartbeat within {limit:?}"))))?;
+    let row = beat
+        .unwrap_or_else(|_| Err(Error::Busy(format!("no answer to a heartbeat within {limit:?}").into())))?;
     let ids = |name| -> Result<Vec<InstanceId>> {
         let ids: Option<Vec<i64>> = row.value(name)?;
         Ok(ids.unwrap_or_default().into_iter().map(InstanceId).collect())

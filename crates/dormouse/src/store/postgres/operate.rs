@@ -98,7 +98,7 @@ pub(super) async fn amend(
     let row = db.one(|| query().bind(expected(request.expected_seq))).await?;
     match row.value("answer")? {
         "amended" => Ok(Written { value: InstanceId(row.value("id")?), effects: row.effects()? }),
-        "no_signal" => Err(Error::NoSignal { id: InstanceId(row.value("id")?), signal: request.signal.0 }),
+        "no_signal" => Err(Error::NoSignal { id: InstanceId(row.value("id")?), signal: request.signal }),
         answer => {
             let reason =
                 "its step runs and may have read the signal; pause it, and try again when the step has ended";

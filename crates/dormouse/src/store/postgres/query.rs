@@ -17,8 +17,7 @@ use crate::store::{
     WorkerView, counted,
 };
 use crate::{
-    Event, EventKind, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, SignalId, Status,
-    Target, WorkerId,
+    Event, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, SignalId, Status, Target, WorkerId,
 };
 
 impl Queries for PostgresStore {
@@ -207,7 +206,7 @@ fn event(row: &PgRow) -> Result<Event> {
     let kind: &str = row.value("kind")?;
     Ok(Event {
         seq: row.number("seq")?,
-        kind: EventKind::parse(kind).ok_or_else(|| strange("kind", kind))?,
+        kind: kind.parse().map_err(|_| strange("kind", kind))?,
         version: row.number("version")?,
         step: row.value("step")?,
         data: row.json_or_none("data")?,

@@ -111,7 +111,7 @@ async fn join(
             Answer::Moved(fresh) => moved.get_or_insert_with(|| Moved::of(outcome)).meets(outcome, fresh),
         }
     }
-    Err(Error::Busy("another transaction kept the instance locked".to_owned()))
+    Err(Error::Busy("another transaction kept the instance locked".into()))
 }
 
 /// Commits; if the answer is lost, finds out what it would have been.

@@ -105,12 +105,12 @@ impl Columns for PgRow {
 
     fn status(&self, name: &str) -> Result<Status> {
         let word: &str = self.value(name)?;
-        Status::parse(word).ok_or_else(|| strange(name, word))
+        word.parse().map_err(|_| strange(name, word))
     }
 
     fn wake(&self, name: &str) -> Result<Option<Wake>> {
         let word: Option<&str> = self.value(name)?;
-        word.map(|word| Wake::parse(word).ok_or_else(|| strange(name, word))).transpose()
+        word.map(|word| word.parse().map_err(|_| strange(name, word))).transpose()
     }
 
     fn effects(&self) -> Result<Effects> {

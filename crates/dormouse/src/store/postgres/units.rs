@@ -130,8 +130,8 @@ fn completed(row: &PgRow) -> Result<Written<Vec<Completed>>> {
         "woke" => Completed::Admitted { woke: true },
         "repeat" => Completed::Repeat(output.map(Json::trusted).ok_or_else(|| error.unwrap_or_default())),
         word => {
-            let refusal = Refusal::parse(word);
-            Completed::Refused(refusal.unwrap_or_else(|| panic!("{word:?} is no answer to a completion")))
+            let refusal = word.parse();
+            Completed::Refused(refusal.unwrap_or_else(|_| panic!("{word:?} is no answer to a completion")))
         }
     };
     let value = words.into_iter().zip(outputs).zip(errors).map(completed).collect();

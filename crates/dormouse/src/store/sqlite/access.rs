@@ -122,7 +122,7 @@ fn read_api_key(row: &SqlRow<'_>, now: Timestamp) -> rusqlite::Result<ApiKey> {
         hash: row.get("hash")?,
         label: row.get("label")?,
         namespace: row.get("namespace")?,
-        scope: Scope::parse(&scope).ok_or_else(|| strange("scope", &scope))?,
+        scope: scope.parse().map_err(|_| strange("scope", &scope))?,
         created_at: timestamp(row.get("created_at")?),
         expires_at,
         revoked_at,

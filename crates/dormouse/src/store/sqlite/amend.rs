@@ -28,7 +28,7 @@ pub(super) fn amend(
     };
     let found = tx.sql(include_str!("amend.sql"))?.query_row((id.0, instance.0, CANCEL), read).optional()?;
     let Some((name, payload, dedup_key)) = found else {
-        return Err(Error::NoSignal { id: instance, signal: id.0 });
+        return Err(Error::NoSignal { id: instance, signal: *id });
     };
     let was = Json::trusted(payload);
     let event = |payload: &Json| {

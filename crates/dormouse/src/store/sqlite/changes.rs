@@ -6,7 +6,7 @@ use super::fault::{readable, strange};
 use super::row::status;
 use super::tx::timestamp;
 use crate::store::{Change, Changes};
-use crate::{EventKind, InstanceId, Result};
+use crate::{InstanceId, Result};
 
 /// Looks at up to `rows_max` changes after a position. Without one, tells where the end is.
 pub(super) fn changes(
@@ -45,7 +45,7 @@ fn change(id: i64, namespace: String, row: &Row<'_>) -> rusqlite::Result<Change>
         key: row.get(4)?,
         queue: row.get(5)?,
         status: status(&row.get::<_, String>(6)?)?,
-        kind: EventKind::parse(&kind).ok_or_else(|| strange("kind of event", &kind))?,
+        kind: kind.parse().map_err(|_| strange("kind of event", &kind))?,
         seq: row.get(8)?,
         step: row.get(9)?,
         at: timestamp(row.get(10)?),

@@ -8,8 +8,8 @@ use crate::Error;
 impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy(error.to_string()),
-            Some(ErrorCode::DiskFull) => Self::DiskFull(error.to_string()),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy(Box::new(error)),
+            Some(ErrorCode::DiskFull) => Self::DiskFull(Box::new(error)),
             // A text or a blob that is longer than SQLite takes.
             Some(ErrorCode::TooBig) => Self::RefusedValue(error.to_string()),
             _ if is_strange(&error) => Self::StrangeValue(error.to_string()),

@@ -20,8 +20,8 @@ use crate::store::{
     WorkerView, counted,
 };
 use crate::{
-    Error, Event, EventKind, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, SignalId, Status,
-    Target, WorkerId,
+    Error, Event, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, SignalId, Status, Target,
+    WorkerId,
 };
 
 impl Queries for SqliteStore {
@@ -239,7 +239,7 @@ fn event(row: &SqlRow<'_>) -> rusqlite::Result<Event> {
     let kind: String = row.get(1)?;
     Ok(Event {
         seq: row.get(0)?,
-        kind: EventKind::parse(&kind).ok_or_else(|| strange("kind of event", &kind))?,
+        kind: kind.parse().map_err(|_| strange("kind of event", &kind))?,
         version: row.get(2)?,
         step: row.get(3)?,
         data: row.get::<_, Option<Box<str>>>(4)?.map(Json::trusted),

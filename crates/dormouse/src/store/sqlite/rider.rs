@@ -72,7 +72,7 @@ pub(super) fn commit_with(
 fn disk_fault(error: &BoxError) -> Option<Error> {
     let fault = error.downcast_ref::<rusqlite::Error>()?;
     match fault.sqlite_error_code()? {
-        ErrorCode::DiskFull => Some(Error::DiskFull(fault.to_string())),
+        ErrorCode::DiskFull => Some(Error::DiskFull(fault.to_string().into())),
         ErrorCode::SystemIoFailure => Some(Error::Storage(fault.to_string().into())),
         _ => None,
     }

@@ -263,12 +263,12 @@ pub(super) fn run_columns(run: Option<&Run>) -> (Option<i64>, Option<i64>, Optio
 
 /// The status of a stored word.
 pub(super) fn status(word: &str) -> rusqlite::Result<Status> {
-    Status::parse(word).ok_or_else(|| strange("status", word))
+    word.parse().map_err(|_| strange("status", word))
 }
 
 /// The wake reason of a stored word.
 pub(super) fn wake(word: Option<&str>) -> rusqlite::Result<Option<Wake>> {
-    word.map(|word| Wake::parse(word).ok_or_else(|| strange("wake reason", word))).transpose()
+    word.map(|word| word.parse().map_err(|_| strange("wake reason", word))).transpose()
 }
 
 /// The scope of a stored text.

@@ -221,7 +221,7 @@ fn write_group(conn: &Connection, clock: &dyn Clock, mut group: Vec<Box<dyn Job>
         Ok(()) => group.into_iter().for_each(|job| job.answer(Ok(()))),
         // Another process holds the file: each part alone would wait for it as long again.
         Err(Error::Busy(reason)) => {
-            group.into_iter().for_each(|job| job.answer(Err(Error::Busy(reason.clone()))));
+            group.into_iter().for_each(|job| job.answer(Err(Error::Busy(reason.to_string().into()))));
         }
         Err(error) => {
             if group.len() == 1 {

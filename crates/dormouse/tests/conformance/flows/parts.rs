@@ -196,7 +196,7 @@ async fn a_crash_at_every_commit_leads_to_the_same_end(kit: Kit) {
         let counted = commits.clone();
         let refuse = move |batch: &[dormouse::store::Commit]| {
             let before = counted.fetch_add(batch.len(), Ordering::SeqCst);
-            (before + batch.len() > commits_max).then(|| Error::Busy("the crash is near".to_owned()))
+            (before + batch.len() > commits_max).then(|| Error::Busy("the crash is near".into()))
         };
         let engine = |store| async {
             let machine = booking().build(Log::default()).expect("it is well formed");

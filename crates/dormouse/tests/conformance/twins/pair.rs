@@ -166,7 +166,7 @@ impl Pair {
                         let request = store::AmendRequest { signal, amend, expected_seq: seq };
                         // Each store has its own ids of signals.
                         store.amend(ns, target, request).await.map_err(|error| match error {
-                            Error::NoSignal { id, .. } => Error::NoSignal { id, signal: 0 },
+                            Error::NoSignal { id, .. } => Error::NoSignal { id, signal: SignalId(0) },
                             other => other,
                         })
                     })

@@ -1,15 +1,14 @@
 //! Units and interactions as they are stored.
 
+use std::str::FromStr;
+
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::super::db::{Db, Statement};
 use super::super::types::{Columns, Moment, readable, strange};
 use crate::store::{InteractionCount, InteractionFilter, PAGE_BYTES_MAX, Portion, Which};
-use crate::{
-    InstanceId, Interaction, InteractionId, InteractionStatus, Json, OnFailure, Result, Shape, UnitId,
-    UnitStatus, UnitView,
-};
+use crate::{InstanceId, Interaction, InteractionId, InteractionStatus, Json, Result, UnitId, UnitView};
 
 pub(super) async fn unit(db: &Db, instance: InstanceId) -> Result<Option<UnitView>> {
     let rows = db.all(|| sqlx::query(include_str!("../unit_of.sql")).bind(instance.0)).await?;
@@ -93,7 +92,7 @@ pub(super) async fn count_interactions(db: &Db, filter: &InteractionFilter) -> R
     let count = |row: &PgRow| {
         Ok(InteractionCount {
             transport: row.value("transport")?,
-            status: word(row, "status", InteractionStatus::parse)?,
+            status: word(row, "status")?,
             count: row.number("count")?,
             oldest: row.moment("oldest")?,
         })
@@ -137,10 +136,10 @@ fn unit_view(row: &PgRow) -> Result<UnitView> {
         id: UnitId(row.value("id")?),
         instance: InstanceId(row.value("instance")?),
         round: row.number("round")?,
-        shape: word(row, "shape", Shape::parse)?,
-        status: word(row, "status", UnitStatus::parse)?,
+        shape: word(row, "shape")?,
+        status: word(row, "status")?,
         transport: row.value("transport")?,
-        on_failure: word(row, "on_failure", OnFailure::parse)?,
+        on_failure: word(row, "on_failure")?,
         interactions: row.number("interactions")?,
         quorum: count("quorum")?,
         in_flight: count("in_flight")?,
@@ -163,7 +162,7 @@ pub(super) fn interaction(row: &PgRow) -> Result<Interaction> {
         version: row.number("version")?,
         step: row.value("step")?,
         transport: row.value("transport")?,
-        status: word(row, "status", InteractionStatus::parse)?,
+        status: word(row, "status")?,
         idempotency_key: row.value("idempotency_key")?,
         correlation_id: row.value("correlation_id")?,
         sends: row.number("sends")?,
@@ -189,7 +188,7 @@ fn document(row: &PgRow, name: &str) -> Result<Option<Json>> {
     Ok(row.try_get_unchecked::<Option<Box<str>>, _>(name)?.map(Json::trusted))
 }
 
-fn word<T>(row: &PgRow, name: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T> {
+fn word<T: FromStr>(row: &PgRow, name: &str) -> Result<T> {
     let word: &str = row.value(name)?;
-    parse(word).ok_or_else(|| strange(name, word))
+    word.parse().map_err(|_| strange(name, word))
 }

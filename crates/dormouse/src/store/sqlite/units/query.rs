@@ -1,5 +1,7 @@
 //! Units and interactions as they are stored.
 
+use std::str::FromStr;
+
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
 
@@ -7,10 +9,7 @@ use super::super::fault::strange;
 use super::super::query::{one_more, portion};
 use super::super::tx::timestamp;
 use crate::store::{Bounds, InteractionCount, InteractionFilter, Portion, Which};
-use crate::{
-    InstanceId, Interaction, InteractionId, InteractionStatus, Json, OnFailure, Result, Shape, UnitId,
-    UnitStatus, UnitView,
-};
+use crate::{InstanceId, Interaction, InteractionId, InteractionStatus, Json, Result, UnitId, UnitView};
 
 pub(super) fn unit(conn: &Connection, instance: InstanceId) -> Result<Option<UnitView>> {
     let mut sql = conn.prepare_cached(include_str!("../unit_of.sql"))?;
@@ -19,10 +18,10 @@ pub(super) fn unit(conn: &Connection, instance: InstanceId) -> Result<Option<Uni
             id: UnitId(row.get("id")?),
             instance: InstanceId(row.get("instance")?),
             round: row.get("round")?,
-            shape: word(row, "shape", Shape::parse)?,
-            status: word(row, "status", UnitStatus::parse)?,
+            shape: word(row, "shape")?,
+            status: word(row, "status")?,
             transport: row.get("transport")?,
-            on_failure: word(row, "on_failure", OnFailure::parse)?,
+            on_failure: word(row, "on_failure")?,
             interactions: row.get("interactions")?,
             quorum: row.get("quorum")?,
             in_flight: row.get("in_flight")?,
@@ -183,14 +182,14 @@ pub(super) fn interaction_row(row: &Row<'_>) -> rusqlite::Result<Interaction> {
 fn status(row: &Row<'_>, column: impl rusqlite::RowIndex) -> rusqlite::Result<InteractionStatus> {
     let word = row.get_ref(column)?;
     let word = word.as_str()?;
-    InteractionStatus::parse(word).ok_or_else(|| strange("status of an interaction", word))
+    word.parse().map_err(|_| strange("status of an interaction", word))
 }
 
 /// A stored word in its type.
-pub(super) fn word<T>(row: &Row<'_>, column: &str, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
+pub(super) fn word<T: FromStr>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
     let word = row.get_ref(column)?;
     let word = word.as_str()?;
-    parse(word).ok_or_else(|| strange(column, word))
+    word.parse().map_err(|_| strange(column, word))
 }
 
 fn moment(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {

@@ -32,8 +32,8 @@ fn of_round(tx: &Tx<'_>, head: &Head) -> Result<UnitHead> {
         Ok(UnitHead {
             id: UnitId(unit.get("id")?),
             transport: unit.get("transport")?,
-            on_failure: word(unit, "on_failure", OnFailure::parse)?,
-            shape: word(unit, "shape", Shape::parse)?,
+            on_failure: word(unit, "on_failure")?,
+            shape: word(unit, "shape")?,
             interactions: unit.get("interactions")?,
             quorum: unit.get("quorum")?,
             completed: unit.get("completed")?,
@@ -42,7 +42,7 @@ fn of_round(tx: &Tx<'_>, head: &Head) -> Result<UnitHead> {
             item_timeout_us: unit.get("item_timeout_us")?,
             outputs_max: unit.get("outputs_max")?,
             deadline: unit.get::<_, Option<i64>>("deadline")?.map(timestamp),
-            status: word(unit, "status", UnitStatus::parse)?,
+            status: word(unit, "status")?,
         })
     };
     let unit = tx.sql(include_str!("../unit_load.sql"))?.query_row((head.id.0, head.round), read)?;
