@@ -4,7 +4,6 @@
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
-use std::sync::Arc;
 
 use dormouse::flow::{ActResult, Cx, Flow, act, signal};
 use dormouse::prelude::*;
@@ -44,8 +43,8 @@ fn review() -> Flow<Document> {
 #[tokio::main]
 async fn main() -> ExitCode {
     if std::env::var_os("MYSHOP").is_some() {
-        let review = Arc::new(review().build(()).expect("it is well formed"));
-        return dormouse_server::main(move |engine| engine.job(Greeter).dyn_machine(review.clone())).await;
+        let review = review().build(()).expect("it is well formed");
+        return dormouse_server::main(move |engine| engine.job(Greeter).flow(&review)).await;
     }
     for works_by in [&["worker"][..], &["serve", "--bind", "127.0.0.1:0"]] {
         let dir = tempfile::tempdir().expect("a directory");

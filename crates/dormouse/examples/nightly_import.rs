@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse::flow::{ActResult, Cx, Flow, FlowMachine, act, dispatch, each, sleep};
@@ -42,7 +41,7 @@ async fn keep(row: Row, _: Cx<()>) -> ActResult<Row> {
 }
 
 /// What happens to a file.
-pub(crate) fn import(rows: Arc<FlowMachine<Row, ()>>) -> Flow<Import> {
+pub(crate) fn import(rows: FlowMachine<Row, ()>) -> Flow<Import> {
     let at_two = |import: &Import| {
         let night = import.day.saturating_add(1.day()).at(2, 0, 0, 0);
         night
@@ -88,21 +87,18 @@ impl Transport for Partner {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {
-    let rows = Arc::new(row().build(())?);
-    let files = Arc::new(import(rows.clone()).build(())?);
+    let rows = row().build(())?;
+    let files = import(rows.clone()).build(())?;
     let (file, line) = (files.clone(), rows.clone());
-    let test = TestEngine::start(move |engine| {
-        engine.dyn_machine(file.clone()).dyn_machine(line.clone()).transport("partner", Partner)
-    })
-    .await?;
+    let test =
+        TestEngine::start(move |engine| engine.flow(&file).flow(&line).transport("partner", Partner)).await?;
     let names = ["bolt", "nut", "washer", "unicorn", "screw", "rivet"].map(str::to_owned);
     let day = civil::date(2030, 1, 1);
     let file = Import { day, rows: names.to_vec(), kept: 0, refused: 0 };
-    test.client().start_many([files.instance(&file)?.key("file:1")]).await?;
+    test.client().start_flow(&files, &file).key("file:1").await?;
     assert_eq!(test.drain().await?.scheduled, 1);
     test.advance(Duration::from_secs(26 * 3600)).await?;
-    let ended = test.client().wait_end("file:1", Duration::from_secs(20)).await?;
-    let import: Import = ended.output.expect("it is done").decode("output")?;
+    let import = test.client().wait_flow(&files, "file:1", Duration::from_secs(20)).await?;
     assert_eq!((import.kept, import.refused), (5, 1));
     Ok(())
 }

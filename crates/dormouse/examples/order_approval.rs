@@ -1,6 +1,6 @@
 //! An order over a threshold waits for a manager, for 48 hours; one that nobody answers is refused.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use dormouse::flow::{ActResult, Cx, Flow, act, branch, signal};
 use dormouse::prelude::*;
@@ -47,11 +47,10 @@ async fn tell_customer(order: Order, _: Cx<()>) -> ActResult<Order> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {
-    let flow = Arc::new(approval().build(())?);
+    let flow = approval().build(())?;
     let machine = flow.clone();
-    let test = TestEngine::start(move |engine| engine.dyn_machine(machine.clone())).await?;
-    let order = flow.instance(&Order { total: 5000, approved: false })?.key("order:1");
-    test.client().start_many([order]).await?;
+    let test = TestEngine::start(move |engine| engine.flow(&machine)).await?;
+    test.client().start_flow(&flow, &Order { total: 5000, approved: false }).key("order:1").await?;
     test.client().signal("order:1", MANAGER, true).await?;
     println!("{:?}", test.client().wait_end("order:1", TWO_DAYS).await?.output);
     Ok(())

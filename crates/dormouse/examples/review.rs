@@ -2,7 +2,6 @@
 //! once; after a week without an answer it is sent back too.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse::flow::{ActResult, Cx, Flow, act, branch, repeat, signal};
@@ -83,13 +82,13 @@ async fn send_back(document: Document, _: Cx<()>) -> ActResult<Document> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {
-    let flow = Arc::new(review().build(())?);
+    let flow = review().build(())?;
     let machine = flow.clone();
-    let mut test = TestEngine::start(move |engine| engine.dyn_machine(machine.clone())).await?;
+    let mut test = TestEngine::start(move |engine| engine.flow(&machine)).await?;
     let client = test.client();
     for key in ["handbook", "memo"] {
         let document = Document { title: format!("the {key}"), ..Document::default() };
-        client.start_many([flow.instance(&document)?.key(key)]).await?;
+        client.start_flow(&flow, &document).key(key).await?;
     }
     // Two of these are one person; she counts once.
     for (by, accepts) in [("ada", true), ("ada", true), ("ben", false), ("cleo", true), ("eve", true)] {
@@ -98,8 +97,7 @@ async fn main() -> Result<(), BoxError> {
     test.drain().await?;
     test.crash().await?;
     test.advance(WEEK).await?; // nobody has read the memo
-    let handbook = client.wait_end("handbook", Duration::ZERO).await?;
-    let handbook: Document = handbook.output.expect("it is done").decode("output")?;
+    let handbook = client.wait_flow(&flow, "handbook", Duration::ZERO).await?;
     assert_eq!((votes(&handbook, true), votes(&handbook, false)), (3, 1));
     assert!(
         client.wait_end("memo", Duration::ZERO).await?.output.expect("done").as_str().contains("given_up")

@@ -86,13 +86,13 @@ fn cancel(mut journey: Journey, cx: &Cx<Agencies>, what: &str) -> Journey {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {
     let agencies = Agencies::default();
-    let flow = Arc::new(travel().build(agencies.clone())?);
+    let flow = travel().build(agencies.clone())?;
     let machine = flow.clone();
-    let test = TestEngine::start(move |engine| engine.dyn_machine(machine.clone())).await?;
+    let test = TestEngine::start(move |engine| engine.flow(&machine)).await?;
     let client = test.client();
     for to in ["Rome", "Venice"] {
         let journey = Journey { to: to.to_owned(), booked: Vec::new() };
-        client.start_many([flow.instance(&journey)?.key(to)]).await?;
+        client.start_flow(&flow, &journey).key(to).await?;
         test.drain().await?;
     }
     client.signal("Rome", PAID, 90_000).await?;

@@ -112,7 +112,7 @@ impl ChildView {
             return Err(Error::WrongMachine {
                 id: self.id,
                 machine: self.machine.clone(),
-                asked_for: M::NAME,
+                asked_for: M::NAME.to_owned(),
             });
         }
         let Some(state) = &self.state else { return Ok(None) };

@@ -296,7 +296,7 @@ pub enum Error {
         /// Its machine.
         machine: String,
         /// The one asked for.
-        asked_for: &'static str,
+        asked_for: String,
     },
     /// The instance is still live after the time given to wait.
     #[error("still live after {waited_ms} ms: {explanation}")]

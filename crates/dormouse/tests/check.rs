@@ -345,7 +345,7 @@ fn the_examples_are_clean() {
     clean(&explored(order_approval::approval().build(()).expect(built), vec![]));
     clean(&explored(travel::travel().build(travel::Agencies::default()).expect(built), vec![]));
     clean(&explored(review::review().build(()).expect(built), vec![]));
-    let row = Arc::new(nightly_import::row().build(()).expect(built));
-    clean(&explored(nightly_import::import(row.clone()).build(()).expect(built), vec![row.clone()]));
+    let row = nightly_import::row().build(()).expect(built);
+    clean(&explored(nightly_import::import(row.clone()).build(()).expect(built), vec![Arc::new(row)]));
     clean(&explored(nightly_import::row().build(()).expect(built), vec![]));
 }

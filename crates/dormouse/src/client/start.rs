@@ -5,9 +5,10 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 
 use super::Client;
+use crate::flow::{FlowMachine, FlowState};
 use crate::{
-    Delivered, Error, Inserted, InstanceId, Job, JobMachine, JobState, KeyScope, Machine, NewInstance,
-    NewSignal, Result, Target, When,
+    At, Delivered, Error, Inserted, InstanceId, Job, JobMachine, JobState, Json, KeyScope, Machine,
+    NewInstance, NewSignal, Result, Target, When,
 };
 
 impl Client {
@@ -25,6 +26,35 @@ impl Client {
     #[must_use = "nothing is started before the call is awaited"]
     pub fn start_job<J: Job>(&self, input: J::Input) -> Start<'_, JobMachine<J>> {
         self.start::<JobMachine<J>>(JobState::Run(input))
+    }
+
+    /// Starts an instance of a flow, at its first part.
+    ///
+    /// ```
+    /// # use dormouse::{BoxError, flow::{ActResult, Cx, Flow, act}, testing::TestEngine};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Order { total: u64 }
+    /// # async fn ship(order: Order, _: Cx<()>) -> ActResult<Order> { Ok(order) }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), BoxError> {
+    /// let shipping = Flow::new("shipping").then(act(ship)).build(())?;
+    /// let flow = shipping.clone();
+    /// let test = TestEngine::start(move |engine| engine.flow(&flow)).await?;
+    /// let id = test.client().start_flow(&shipping, &Order { total: 5 }).key("order:1").await?;
+    /// let order = test.client().wait_flow(&shipping, id, std::time::Duration::from_secs(5)).await?;
+    /// assert_eq!(order.total, 5);
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "nothing is started before the call is awaited"]
+    pub fn start_flow<S: FlowState, D: Send + Sync + 'static>(
+        &self,
+        flow: &FlowMachine<S, D>,
+        state: &S,
+    ) -> Start<'_, FlowMachine<S, D>> {
+        let mut new = flow.instance(state).unwrap_or_else(|error| NewInstance {
+            invalid: Some(error.to_string()),
+            ..NewInstance::named(flow.name(), flow.version(), At { step: "".into(), state: Json::null() })
+        });
+        self.namespace.as_ref().clone_into(&mut new.namespace);
+        Start { client: self, new, machine: PhantomData }
     }
 
     /// Starts many instances in one write, and says for each what became of it.

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::Client;
 use crate::explain::explain;
+use crate::flow::{FlowMachine, FlowState};
 use crate::store::{Bounds, Events, Filter, Page, Portion, Progress, Reports, Stats};
 use crate::{Error, Event, InboxSignal, Instance, Job, Json, Machine, Result, SignalId, Status, Target};
 
@@ -27,6 +28,16 @@ impl Client {
     /// Waits for a job's output.
     pub async fn wait_job<J: Job>(&self, target: impl Into<Target>, within: Duration) -> Result<J::Output> {
         self.wait_output(J::NAME, target.into(), within).await
+    }
+
+    /// Waits for a flow's output: its state at the end.
+    pub async fn wait_flow<S: FlowState, D: Send + Sync + 'static>(
+        &self,
+        flow: &FlowMachine<S, D>,
+        target: impl Into<Target>,
+        within: Duration,
+    ) -> Result<S> {
+        self.wait_output(flow.name(), target.into(), within).await
     }
 
     /// Waits for an instance's end, whatever it is.
@@ -81,13 +92,14 @@ impl Client {
 
     async fn wait_output<T: DeserializeOwned>(
         &self,
-        machine: &'static str,
+        machine: &str,
         target: Target,
         within: Duration,
     ) -> Result<T> {
         let ended = self.wait_end(target, within).await?;
         if ended.machine != machine {
-            return Err(Error::WrongMachine { id: ended.id, machine: ended.machine, asked_for: machine });
+            let asked_for = machine.to_owned();
+            return Err(Error::WrongMachine { id: ended.id, machine: ended.machine, asked_for });
         }
         match (ended.status, ended.output) {
             (Status::Done, output) => output.unwrap_or_else(Json::null).decode("output"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::{Config, Engine, Setup, Unreadable, dry_run, registration};
+use crate::flow::{FlowMachine, FlowState};
 use crate::limits::check_name;
 use crate::machine::Typed;
 use crate::store::{Namespaces, Store};
@@ -59,6 +60,11 @@ impl EngineBuilder {
     /// Registers a job.
     pub fn job<J: Job>(self, job: J) -> Self {
         self.machine(JobMachine(job))
+    }
+
+    /// Registers a flow.
+    pub fn flow<S: FlowState, D: Send + Sync + 'static>(self, flow: &FlowMachine<S, D>) -> Self {
+        self.dyn_machine(Arc::new(flow.clone()))
     }
 
     /// Registers a machine over step names and JSON.

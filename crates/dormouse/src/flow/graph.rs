@@ -9,7 +9,7 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
     /// Its steps and the ways between them, as they are described.
     pub fn graph(&self) -> Graph {
         let mut graph = Graph::default();
-        for step in &self.steps {
+        for step in &*self.steps {
             graph.nodes.push(Node { step: step.path.clone(), kind: step.task.kind() });
             let mut way = |to: To, on: On| {
                 let (from, to) = (step.path.clone(), self.name_of(to));

@@ -100,17 +100,34 @@ impl<S, D> Task<S, D> {
     }
 }
 
-/// A flow that is well formed, as a machine. Register it with `EngineBuilder::dyn_machine`.
+/// A flow that is well formed, as a machine. Register it with [`EngineBuilder::flow`](crate::EngineBuilder::flow) and
+/// start it with [`Client::start_flow`](crate::Client::start_flow). A clone is cheap: it is the same flow.
 pub struct FlowMachine<S, D> {
     name: String,
     version: u32,
     queue: String,
-    pub(super) steps: Vec<Step<S, D>>,
+    pub(super) steps: Arc<[Step<S, D>]>,
     pub(super) first: usize,
     /// States it may start with.
     pub(super) examples: Vec<Json>,
     warnings: Vec<Finding>,
     deps: Arc<D>,
+}
+
+// Not derived: neither the state nor the dependencies need to be cloned.
+impl<S, D> Clone for FlowMachine<S, D> {
+    fn clone(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            version: self.version,
+            queue: self.queue.clone(),
+            steps: self.steps.clone(),
+            first: self.first,
+            examples: self.examples.clone(),
+            warnings: self.warnings.clone(),
+            deps: self.deps.clone(),
+        }
+    }
 }
 
 impl<S, D> FlowMachine<S, D> {
@@ -121,7 +138,7 @@ impl<S, D> FlowMachine<S, D> {
         warnings: Vec<Finding>,
         deps: Arc<D>,
     ) -> Self {
-        Self { name, version, queue, steps, first, examples, warnings, deps }
+        Self { name, version, queue, steps: steps.into(), first, examples, warnings, deps }
     }
 
     /// Its name.

@@ -93,7 +93,7 @@ async fn what_cannot_happen_or_is_not_known_is_refused(kit: Kit) {
 /// What a deploy of this flow would find.
 async fn diff(kit: &Kit, flow: Flow<Order, Log>) -> Vec<Difference> {
     let machine = flow.build(Log::default()).expect("it is well formed");
-    let client = kit.engine().dyn_machine(std::sync::Arc::new(machine)).client();
+    let client = kit.engine().flow(&machine).client();
     let mut looked_at = 0;
     let diff = client.diff(|live| looked_at = live).await.expect("a read");
     assert_eq!(looked_at, diff.live);

@@ -1,6 +1,5 @@
 //! Parts of flows that run children: the list is fixed when the part is entered.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dormouse::flow::{ActResult, Child, Flow, act, each, parallel, saga};
@@ -40,7 +39,7 @@ fn note_outputs(mut order: Order, children: &[ChildView]) -> ActResult<Order> {
 async fn run(kit: &Kit, flow: Flow<Order, Log>, total: u64) -> (Engine, InstanceId) {
     let machine = flow.build(Log::default()).expect("it is well formed");
     let new = machine.instance(&Order::default()).expect("a state");
-    let engine = kit.engine().dyn_machine(Arc::new(machine)).job(Double).start().await.expect("it starts");
+    let engine = kit.engine().flow(&machine).job(Double).start().await.expect("it starts");
     let id = start(&engine.client(), new, total).await;
     (engine, id)
 }

@@ -82,7 +82,7 @@ async fn the_process_does_as_it_is_told() {
     let mut new = machine.instance(&Order { total, ..Order::default() }).expect("a state");
     new = new.key(told(KEY));
     let builder = Engine::on(Arc::new(store)).worker_name("w").poll(Duration::from_millis(20));
-    let engine = builder.dyn_machine(Arc::new(machine)).job(Double).start().await.expect("it starts");
+    let engine = builder.flow(&machine).job(Double).start().await.expect("it starts");
     let client = engine.client();
     // The heir finds that this was done.
     let id = client.start_many([new]).await.expect("a start, or the one who holds the key")[0].id();

@@ -74,7 +74,7 @@ async fn children_are_spawned_a_few_at_a_time_and_joined(kit: Kit) {
     let flow = Flow::new("f").then(each("items", items).in_flight(3).join(sum));
     let machine = flow.build(Log::default()).expect("it is well formed");
     let new = machine.instance(&Order::default()).expect("a state");
-    let engine = kit.engine().dyn_machine(Arc::new(machine)).job(Double).start().await.expect("it starts");
+    let engine = kit.engine().flow(&machine).job(Double).start().await.expect("it starts");
     let id = start(&engine.client(), new, 8).await;
     let ended = engine.client().wait_end(id, SOON).await.expect("it ends");
     assert_eq!(order(&ended).done, ["0", "2", "4", "6", "8", "10", "12", "14"]);
@@ -205,7 +205,7 @@ async fn a_crash_at_every_commit_leads_to_the_same_end(kit: Kit) {
                 .worker_name("w")
                 .lease(Duration::from_secs(u32::MAX.into()))
                 .poll(Duration::from_millis(20));
-            (builder.dyn_machine(Arc::new(machine)).job(Double).start().await.expect("it starts"), new)
+            (builder.flow(&machine).job(Double).start().await.expect("it starts"), new)
         };
         let (doomed, new) = engine(Arc::new(Faulty::on(kit.store.clone()).refuse_commit(refuse))).await;
         let id = start(&doomed.client(), new, total).await;
