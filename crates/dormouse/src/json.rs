@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
-use sha2::{Digest as _, Sha256};
+use sha2::{Digest, Sha256};
 
 use crate::{Error, Result};
 
@@ -64,7 +64,7 @@ pub(crate) fn decode_text<T: DeserializeOwned>(text: &str) -> std::result::Resul
 
 /// Tells texts from others, in 16 characters: the start of a SHA-256.
 pub(crate) fn digest<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
-    let hash = texts.into_iter().fold(Sha256::new(), |hash, text| hash.chain_update(text)).finalize();
+    let hash = texts.into_iter().fold(Sha256::new(), Digest::chain_update).finalize();
     hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
