@@ -85,6 +85,10 @@ pub struct PostgresStore {
     time: Mutex<Option<(Timestamp, Instant)>>,
 }
 
+/// How long to wait before a database is tried again that could not be opened.
+const OPEN_PAUSES: [Duration; 3] =
+    [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(300)];
+
 impl PostgresStore {
     /// Connects to a database whose schema is up to date.
     pub async fn connect(url: &str) -> Result<Self> {
@@ -96,7 +100,19 @@ impl PostgresStore {
         Box::pin(Self::open(url))
     }
 
+    /// A fault that may pass is tried again. Behind a pooler, one such is a notification for a client that has died: the
+    /// server connection it had listened on is given to the next one.
     async fn open(url: &str) -> Result<Self> {
+        for pause in OPEN_PAUSES {
+            match Self::open_once(url).await {
+                Err(error) if error.is_transient() => tokio::time::sleep(pause).await,
+                opened => return opened,
+            }
+        }
+        Self::open_once(url).await
+    }
+
+    async fn open_once(url: &str) -> Result<Self> {
         let address = Address::parse(url)?;
         schema::check(&mut address.connect().await?).await.map_err(|error| address.unusable(error))?;
         let Open { callers: db, engine, hears } = address.open().await?;

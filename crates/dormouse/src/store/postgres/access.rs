@@ -12,7 +12,7 @@ use super::db::Db;
 use super::types::{Columns, readable, strange, when};
 use crate::clock::micros;
 use crate::store::{
-    Admission, Answer, ApiKey, Audit, AuditFilter, Changes, NewApiKey, NewAudit, Repeatable, Reply, Scope,
+    Admission, Answer, ApiKey, Audit, AuditFilter, Changes, NewApiKey, NewAudit, Repeatable, Reply,
     ServerStore,
 };
 use crate::{Error, Result};

@@ -143,10 +143,7 @@ impl Group<'_> {
     fn concerns_one_row(&self, commit: &Commit) -> bool {
         let Head { lane, key_scope, parent, .. } = &commit.head;
         let ends = commit.transition.at().is_none();
-        lane.is_none()
-            && *key_scope == KeyScope::Live
-            && (!ends || parent.is_none())
-            && self.is_new(commit)
+        lane.is_none() && *key_scope == KeyScope::Live && (!ends || parent.is_none()) && self.is_new(commit)
     }
 
     /// Whether it is sent for the first time.

@@ -11,7 +11,7 @@ use super::tx::{Tx, timestamp};
 use super::{SqliteStore, quiet};
 use crate::Result;
 use crate::store::{
-    Admission, Answer, ApiKey, Audit, AuditFilter, Changes, NewApiKey, NewAudit, Repeatable, Reply, Scope,
+    Admission, Answer, ApiKey, Audit, AuditFilter, Changes, NewApiKey, NewAudit, Repeatable, Reply,
     ServerStore,
 };
 

@@ -8,7 +8,7 @@ use super::super::tx::{Tx, timestamp};
 use super::query::word;
 use crate::rules::{self, Answered, Head, UnitHead};
 use crate::store::outbox_queue;
-use crate::{INTERACTION_API, InteractionId, Json, OnFailure, Result, Shape, Status, UnitId, UnitStatus};
+use crate::{INTERACTION_API, InteractionId, Json, Result, Status, UnitId, UnitStatus};
 
 /// Late items resolved in one go, so that other work goes on in between.
 const LATE_ITEMS_MAX: i64 = 512;
