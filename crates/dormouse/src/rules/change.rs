@@ -1,13 +1,46 @@
 //! A change: what becomes of an instance, as data. Stores write it; nothing in it has happened yet.
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Head, UnitHead};
 use crate::{At, EventKind, InstanceId, Json, Run, SignalId, Status, UnitStatus, Wake, When};
 
 /// What becomes of an instance. A store applies all of it in one transaction, or nothing.
+///
+/// Its JSON form has these names. Documents stand in it as they are. The data of an event are the fields in order, and the
+/// name of the one that holds a moment with how that was asked for: at a moment, or so long after the commit.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use dormouse::jiff::Timestamp;
+/// use dormouse::rules::{Facts, Head, Hold, Input, Returned, decide};
+/// use dormouse::{At, InstanceId, Json, Status, Transition, WorkerId};
+/// use serde_json::json;
+///
+/// let head = Head::new(InstanceId(7), "checkout", 1, "start");
+/// let head = decide(head, Input::Claim(WorkerId(1)), Timestamp::UNIX_EPOCH).head;
+/// let transition = Transition::Await {
+///     at: At { step: "waiting".into(), state: Json::from(json!({ "order": 42 })) },
+///     names: vec!["paid".to_owned()],
+///     timeout: Some(Duration::from_secs(60).into()),
+/// };
+/// let (hold, facts) = (Hold::Release, Facts::default());
+/// let returned = Returned { transition: &transition, version: 1, hold, received: &[], facts };
+/// let change = decide(head, Input::Outcome(returned), Timestamp::UNIX_EPOCH);
+///
+/// let json = serde_json::to_value(&change)?;
+/// assert_eq!(json["head"]["status"], "awaiting_signal");
+/// assert_eq!(json["head"]["wake_at"], "1970-01-01T00:01:00Z");
+/// assert_eq!(json["state"], json!({ "order": 42 }));
+/// assert_eq!(json["arms"], json!({ "in": { "secs": 60, "nanos": 0 } }));
+/// assert_eq!(json["events"][0]["kind"], "signal.waiting");
+/// assert_eq!(json["events"][0]["data"]["fields"], json!([["names", ["paid"]]]));
+/// assert_eq!(json["events"][0]["data"]["moment"], json!(["until", { "in": { "secs": 60, "nanos": 0 } }]));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Change {
@@ -39,7 +72,7 @@ pub struct Change {
 }
 
 /// An end that is taken off the barrier of the parent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Join {
     /// The parent.
     pub parent: InstanceId,

@@ -7,7 +7,29 @@ use crate::{DEFAULT_NAMESPACE, InstanceId, KeyScope, Status, Wake, WorkerId};
 
 /// An instance's row without its documents: state, output and payloads are not in it.
 ///
-/// Its JSON form has these names; a field that is `None` or empty may be left out.
+/// Its JSON form has these names. Statuses and wake reasons are their words, moments are RFC 3339, ids are numbers. Reading
+/// it, a field that is left out is as [`Head::new`] has it.
+///
+/// ```
+/// use dormouse::Status;
+/// use dormouse::rules::Head;
+///
+/// let head: Head = serde_json::from_str(
+///     r#"{
+///         "id": 7, "machine": "checkout", "version": 2, "step": "waiting", "seq": 3,
+///         "status": "awaiting_signal", "awaits": ["paid"], "wake_at": "2030-01-01T00:00:00Z",
+///         "parent": [4, 1], "key": "order:42", "key_scope": {"in": ["runnable", "executing"]}
+///     }"#,
+/// )?;
+/// assert_eq!(head.status, Status::AwaitingSignal);
+/// assert_eq!(head.namespace, "default");
+///
+/// let json = serde_json::to_value(&head)?;
+/// assert_eq!(json["wake_at"], "2030-01-01T00:00:00Z");
+/// assert_eq!(json["barrier"], serde_json::Value::Null);
+/// assert_eq!(serde_json::from_value::<Head>(json)?, head);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
