@@ -133,7 +133,7 @@ fn sound(what: &str, before: &Head, change: &Change) {
     if waits_on(Status::AwaitingChildren) || status == Status::AwaitingCompletion {
         assert!(head.barrier.is_some_and(|to_come| to_come > 0), "{what}: it waits for something");
     }
-    assert_eq!(status == Status::AwaitingSignal && head.awaits.is_empty(), false, "{what}: it awaits a name");
+    assert!(status != Status::AwaitingSignal || !head.awaits.is_empty(), "{what}: it awaits a name");
     assert!(!before.joined || joins.is_none(), "{what}: an end is taken off a barrier once");
     if let Some(join) = joins {
         assert!(head.joined && head.parent == Some((join.parent, join.round)), "{what}");

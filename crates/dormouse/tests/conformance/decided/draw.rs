@@ -15,23 +15,23 @@ const SIGNALS: [&str; 3] = ["a", "b", "c"];
 const LANES: [&str; 2] = ["l1", "l2"];
 const DEDUPS: [&str; 2] = ["d1", "d2"];
 
-pub(super) struct Draw(Rng);
+pub struct Draw(Rng);
 
 impl Draw {
-    pub(super) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(Rng::with_seed(seed))
     }
 
-    pub(super) fn under(&mut self, bound: usize) -> usize {
+    pub fn under(&mut self, bound: usize) -> usize {
         self.0.usize(..bound)
     }
 
     /// A place in a list of so many.
-    pub(super) fn pick(&mut self, count: usize) -> Option<usize> {
+    pub fn pick(&mut self, count: usize) -> Option<usize> {
         (count > 0).then(|| self.0.usize(..count))
     }
 
-    pub(super) fn instance(&mut self, with_signals: bool) -> NewInstance {
+    pub fn instance(&mut self, with_signals: bool) -> NewInstance {
         let mut new = NewInstance::named("m", 1, self.at()).even_if_unknown();
         new.priority = self.0.i32(-1..=1);
         new.lane = self.perhaps(3, |draw| draw.of(&LANES).to_owned());
@@ -45,7 +45,7 @@ impl Draw {
         new
     }
 
-    pub(super) fn signal(&mut self) -> NewSignal {
+    pub fn signal(&mut self) -> NewSignal {
         let signal = NewSignal::new(self.of(&SIGNALS), self.at().state);
         match self.perhaps(3, |draw| draw.of(&DEDUPS)) {
             Some(key) => signal.dedup(key),
@@ -53,7 +53,7 @@ impl Draw {
         }
     }
 
-    pub(super) fn outcome(&mut self) -> Transition {
+    pub fn outcome(&mut self) -> Transition {
         match self.under(26) {
             0..5 => Transition::Next { at: self.at(), ahead: true },
             5..8 => Transition::Replay {
@@ -110,25 +110,25 @@ impl Draw {
         }
     }
 
-    pub(super) fn answer(&mut self) -> Result<Json, String> {
+    pub fn answer(&mut self) -> Result<Json, String> {
         if self.under(3) == 0 { Err("no".to_owned()) } else { Ok(self.at().state) }
     }
 
-    pub(super) fn hold(&mut self) -> Hold {
+    pub fn hold(&mut self) -> Hold {
         self.of(&[Hold::Keep, Hold::Release])
     }
 
-    pub(super) fn reason(&mut self) -> Option<&'static str> {
+    pub fn reason(&mut self) -> Option<&'static str> {
         self.perhaps(2, |_| "no \"longer\" wanted")
     }
 
     /// Where a retry leads, if not to where its instance was.
-    pub(super) fn elsewhere(&mut self) -> Option<At> {
+    pub fn elsewhere(&mut self) -> Option<At> {
         self.perhaps(3, Self::at)
     }
 
     /// How far time moves at once.
-    pub(super) fn pause(&mut self) -> Duration {
+    pub fn pause(&mut self) -> Duration {
         let max_us = self.of(&[1, 1_000_000, 30_000_000]);
         Duration::from_micros(self.0.u64(..max_us))
     }

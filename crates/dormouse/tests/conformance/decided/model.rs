@@ -14,7 +14,7 @@ use dormouse::{
 };
 use serde_json::{Value, json};
 
-pub(super) struct Model {
+pub struct Model {
     pub now: Timestamp,
     pub rows: BTreeMap<InstanceId, Row>,
     /// Lanes that the write under way has touched: at its end, each that nobody holds goes to the next in line.
@@ -22,7 +22,7 @@ pub(super) struct Model {
 }
 
 /// An instance, and what stands beside its row.
-pub(super) struct Row {
+pub struct Row {
     pub head: Head,
     pub state: Json,
     pub output: Option<Json>,
@@ -39,7 +39,7 @@ pub(super) struct Row {
 
 /// A request of the unit.
 #[derive(Clone)]
-pub(super) struct Item {
+pub struct Item {
     pub id: InteractionId,
     pub is_open: bool,
     /// Whether it has its place in flight, and until when it may be answered then.
@@ -47,7 +47,7 @@ pub(super) struct Item {
 }
 
 /// A commit, and what the store made for it.
-pub(super) struct Returning<'a> {
+pub struct Returning<'a> {
     pub id: InstanceId,
     pub worker: WorkerId,
     pub seq: u64,
@@ -63,7 +63,7 @@ pub(super) struct Returning<'a> {
 
 /// What a receipt should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Receives {
+pub enum Receives {
     Held(u64),
     Released,
     Cancelled,
@@ -71,11 +71,11 @@ pub(super) enum Receives {
 }
 
 impl Model {
-    pub(super) fn new(now: Timestamp) -> Self {
+    pub fn new(now: Timestamp) -> Self {
         Self { now, rows: BTreeMap::new(), lanes: BTreeSet::new() }
     }
 
-    pub(super) fn insert(&mut self, id: InstanceId, new: &NewInstance, signals: Vec<InboxSignal>) {
+    pub fn insert(&mut self, id: InstanceId, new: &NewInstance, signals: Vec<InboxSignal>) {
         self.begin(id, new, None);
         signals.into_iter().for_each(|signal| self.arrive(id, signal));
         self.settle_lanes();
@@ -102,13 +102,13 @@ impl Model {
     }
 
     /// A signal, unless it is a duplicate or its instance has ended; returns whether it is stored.
-    pub(super) fn deliver(&mut self, id: InstanceId, signal: InboxSignal) {
+    pub fn deliver(&mut self, id: InstanceId, signal: InboxSignal) {
         self.arrive(id, signal);
         self.settle_lanes();
     }
 
     /// Whether a signal would be stored, and if not, whether it is a duplicate.
-    pub(super) fn hears(&self, id: InstanceId, dedup_key: Option<&str>) -> Result<(), bool> {
+    pub fn hears(&self, id: InstanceId, dedup_key: Option<&str>) -> Result<(), bool> {
         let row = &self.rows[&id];
         let is_duplicate = dedup_key.is_some_and(|key| row.dedup.contains(key));
         if row.head.status.is_terminal() || is_duplicate {
@@ -125,19 +125,19 @@ impl Model {
     }
 
     /// Those that a claim takes, in no order.
-    pub(super) fn claimable(&self, rows_max: usize) -> BTreeSet<InstanceId> {
+    pub fn claimable(&self, rows_max: usize) -> BTreeSet<InstanceId> {
         let mut open: Vec<_> = self.rows.values().filter(|row| row.head.status == Status::Runnable).collect();
         open.retain(|row| row.head.is_open());
         open.sort_by_key(|row| (row.priority, row.head.runnable_at, row.head.id));
         open.into_iter().take(rows_max).map(|row| row.head.id).collect()
     }
 
-    pub(super) fn claim(&mut self, id: InstanceId, worker: WorkerId) {
+    pub fn claim(&mut self, id: InstanceId, worker: WorkerId) {
         self.happens(id, Input::Claim(worker));
         self.settle_lanes();
     }
 
-    pub(super) fn commit(&mut self, returning: &Returning<'_>) -> Receives {
+    pub fn commit(&mut self, returning: &Returning<'_>) -> Receives {
         let Returning { id, worker, seq, version, transition, hold, received, children, unit } = returning;
         let row = &self.rows[id];
         if !owns(&row.head, *worker, *seq) {
@@ -191,7 +191,7 @@ impl Model {
     }
 
     /// Everything whose moment has come.
-    pub(super) fn due(&mut self) {
+    pub fn due(&mut self) {
         let is_due = |row: &&Row| row.head.wake_at.is_some_and(|at| at <= self.now);
         let ids: Vec<_> = self.rows.values().filter(is_due).map(|row| row.head.id).collect();
         ids.iter().for_each(|id| self.let_go_of_rest(*id));
@@ -246,12 +246,12 @@ impl Model {
     }
 
     /// Whether an answer to this item is let in now.
-    pub(super) fn takes_answer(&self, id: InstanceId, item: usize) -> bool {
+    pub fn takes_answer(&self, id: InstanceId, item: usize) -> bool {
         let item = &self.rows[&id].items[item];
         item.is_open && item.asked.is_some() && !item.is_late(self.now)
     }
 
-    pub(super) fn complete(&mut self, id: InstanceId, item: usize, how: Answered<'_>) {
+    pub fn complete(&mut self, id: InstanceId, item: usize, how: Answered<'_>) {
         self.answer(id, item, how);
         self.settle_lanes();
     }
@@ -270,7 +270,7 @@ impl Model {
         }
     }
 
-    pub(super) fn cancel(&mut self, id: InstanceId, reason: Option<&str>) {
+    pub fn cancel(&mut self, id: InstanceId, reason: Option<&str>) {
         let cause = Cause { reason: reason.map(str::to_owned), with: None };
         let input = Input::Cancel(cause, self.parked_on(id));
         self.cancel_tree(id, input);
@@ -299,7 +299,7 @@ impl Model {
         }
     }
 
-    pub(super) fn retry(&mut self, id: InstanceId, at: Option<&At>) {
+    pub fn retry(&mut self, id: InstanceId, at: Option<&At>) {
         let row = &self.rows[&id];
         let waited = row.history.iter().rev().find(|(kind, _)| *kind == EventKind::SignalWaiting);
         let until = waited.and_then(|(_, data)| data.as_ref()?["until"].as_str()?.parse().ok());
@@ -308,13 +308,13 @@ impl Model {
         self.settle_lanes();
     }
 
-    pub(super) fn pause(&mut self, id: InstanceId, on: bool) {
+    pub fn pause(&mut self, id: InstanceId, on: bool) {
         self.happens(id, Input::Pause(on));
         self.settle_lanes();
     }
 
     /// A worker died with all that it held.
-    pub(super) fn reap(&mut self, worker: WorkerId, name: &str, crashes_max: u32) {
+    pub fn reap(&mut self, worker: WorkerId, name: &str, crashes_max: u32) {
         let held = self.rows.values().filter(|row| row.head.worker == Some(worker));
         let held: Vec<_> = held.map(|row| row.head.id).collect();
         for (place, id) in (0..).zip(held) {
@@ -323,7 +323,7 @@ impl Model {
         self.settle_lanes();
     }
 
-    pub(super) fn release(&mut self, id: InstanceId, name: &str, tried: Tried) {
+    pub fn release(&mut self, id: InstanceId, name: &str, tried: Tried) {
         let input = match tried {
             Tried::Yes => Input::GivenBack(Some(name)),
             Tried::No => Input::Unused,
