@@ -58,11 +58,11 @@ pub struct Problem {
 pub enum ProblemKind {
     /// It tells too little to be explored.
     Unknown,
-    /// A step from which no way leads on, and which is no end.
+    /// A step that nothing follows and that does not end the machine.
     DeadEnd,
     /// A wait that nothing will satisfy.
     EndlessWait,
-    /// From here on it goes round for ever.
+    /// From here on it loops forever.
     NoWayOut,
     /// However it goes, it is never done.
     NeverDone,
@@ -107,7 +107,7 @@ impl fmt::Display for Report {
         };
         write!(f, "{machine} version {version}: {faults} in {moments} situations")?;
         if !is_exhaustive {
-            write!(f, ", and there are more than were looked at")?;
+            write!(f, ", and there are more than were visited")?;
         }
         problems.iter().try_for_each(|problem| write!(f, "\n{problem}"))
     }

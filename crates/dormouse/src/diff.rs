@@ -172,7 +172,7 @@ fn gone(code: &dyn DynMachine, step: &str) -> String {
     let last = |path: &str| path.rsplit('/').next().map(str::to_owned);
     let moved = code.steps().into_iter().find(|other| last(other) == last(step));
     let hint = moved.map(|other| format!("; is it {other:?} now?")).unwrap_or_default();
-    format!("it has no step {step:?} any more{hint}")
+    format!("step {step:?} no longer exists{hint}")
 }
 
 /// What an instance is parked on, against what this code waits for at that step.
@@ -192,7 +192,7 @@ fn wait_changed(graph: &Graph, step: &str, instance: &Instance) -> Option<String
             let names: Vec<_> = ways().filter_map(|edge| signal_of(&edge.on)).collect();
             let now = if names.is_empty() { "nothing".to_owned() } else { names.join(" or ") };
             return Some(format!(
-                "it waits for {}, and this code waits for {now} there",
+                "it waits for {}, but this code waits for {now} there",
                 quoted(&instance.awaits)
             ));
         }
@@ -201,7 +201,8 @@ fn wait_changed(graph: &Graph, step: &str, instance: &Instance) -> Option<String
         _ => return None,
     };
     let what = if now == On::Children { "children" } else { "answers from outside" };
-    (!ways().any(|edge| edge.on == now)).then(|| format!("it waits for {what}, and this code does not there"))
+    (!ways().any(|edge| edge.on == now))
+        .then(|| format!("it waits for {what}, but this code does not wait for them there"))
 }
 
 fn signal_of(on: &On) -> Option<String> {

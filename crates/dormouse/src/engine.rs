@@ -1,7 +1,7 @@
 //! The engine: what runs here. It starts and stops the loops below.
 //!
 //! An instance goes through four hand-offs with no way back: a queue **claims** it, its step **runs**, the
-//! committer **commits** the outcome, and the **effects** of that commit poke whoever can go on.
+//! committer **commits** the outcome, and the **effects** of that commit poke the loops that can go on.
 
 mod behind;
 mod builder;
@@ -70,12 +70,13 @@ pub(crate) struct Config {
 }
 
 impl Engine {
-    /// Builds an engine on a store that is open already.
+    /// Builds an engine on a store that is already open, such as one that several engines share. To open a store by its
+    /// address, use [`Engine::open`].
     pub fn on(store: Arc<dyn Store>) -> EngineBuilder {
         EngineBuilder::new(store)
     }
 
-    /// A client of this engine's store, which knows this engine's machines.
+    /// A client of this engine's store. It knows the machines that are registered here.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -94,7 +95,7 @@ impl Engine {
     pub(crate) async fn kill(mut self) {
         self.kill.cancel();
         if let Some(supervisor) = self.supervisor.take() {
-            // It ends by being dropped; there is nothing to hear from it.
+            // It ends by being dropped, so there is no result to look at.
             let _ = supervisor.await;
         }
     }
@@ -114,7 +115,7 @@ impl Drop for Engine {
     }
 }
 
-/// What an engine works with, whatever happens to its registrations.
+/// What an engine keeps from one registration to the next.
 #[derive(Clone)]
 struct Setup {
     store: Arc<dyn Store>,
@@ -140,9 +141,9 @@ struct Shared {
     unread: unread::Told,
     /// Stop claiming and let running steps end.
     stop: CancellationToken,
-    /// Drop everything, as this registration is over.
+    /// Drop everything, because this registration has ended.
     abandon: CancellationToken,
-    /// Something ended that must not: this registration cannot be relied on.
+    /// A loop or a step ended that must not: this registration cannot be relied on.
     broken: CancellationToken,
 }
 
@@ -155,19 +156,19 @@ impl Setup {
         })
     }
 
-    /// Registers and runs, again and again, until told to stop: a worker that lost its lease starts anew.
+    /// Registers and runs until it is stopped. A worker that lost its lease registers again.
     async fn supervise(self, first: WorkerId) {
         let mut worker = first;
         loop {
             match serve(Shared::new(self.clone(), worker)).await {
                 Ended::Stopped => return,
-                Ended::LeaseLost => tracing::warn!(%worker, "the lease was lost: registering anew"),
-                Ended::Broken => tracing::error!(%worker, "a part of the engine panicked: registering anew"),
+                Ended::LeaseLost => tracing::warn!(%worker, "the lease was lost: registering again"),
+                Ended::Broken => tracing::error!(%worker, "a part of the engine panicked: registering again"),
             }
             worker = loop {
                 match self.store.register(registration(&self.config, &self.registry)).await {
                     Ok(worker) => break worker,
-                    Err(error) => tracing::warn!(%error, "could not register"),
+                    Err(error) => tracing::warn!(%error, "could not register; trying again"),
                 }
                 if self.stop.run_until_cancelled(tokio::time::sleep(FAULT_PAUSE)).await.is_none() {
                     return;
@@ -253,7 +254,7 @@ async fn drained(shared: &Shared, steps: &TaskTracker) -> Vec<lease::Claim> {
     shared.stop.cancelled().await;
     steps.close();
     if tokio::time::timeout(shared.config.drain, steps.wait()).await.is_err() {
-        tracing::warn!(left = steps.len(), "the drain time is over: releasing what still runs");
+        tracing::warn!(left = steps.len(), "the drain time is over: releasing the steps that still run");
     }
     let cut_short = shared.running.all();
     shared.abandon.cancel();
@@ -263,7 +264,8 @@ async fn drained(shared: &Shared, steps: &TaskTracker) -> Vec<lease::Claim> {
 
 type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Spawns what runs for as long as the registration does; if it ends before, by a panic say, so does that.
+/// Spawns a loop that runs as long as the registration. If it ends earlier, for example by a panic, the registration
+/// ends too.
 fn spawn_loop(tracker: &TaskTracker, shared: &Shared, task: Task) {
     let (abandon, broken) = (shared.abandon.clone(), shared.broken.clone().drop_guard());
     tracker.spawn(async move {

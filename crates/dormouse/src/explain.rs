@@ -74,7 +74,7 @@ fn executing(situation: &Situation) -> String {
                 moment(instance.changed_at, situation.now)
             )
         }
-        None => "the worker that ran its step is gone: it will be taken back by the next reaper".to_owned(),
+        None => "the worker that ran its step is gone: the next reaper will take it back".to_owned(),
     }
 }
 

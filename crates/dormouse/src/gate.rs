@@ -40,7 +40,10 @@ impl Gates {
         let steps = machine.steps();
         let takes = machine.takes();
         if let Some(stray) = takes.iter().find(|takes| !steps.iter().any(|step| step == takes.step())) {
-            return Err(format!("it says what it takes at {:?}, which is none of its steps", stray.step()));
+            return Err(format!(
+                "it declares which answers it accepts at {:?}, but it has no such step",
+                stray.step()
+            ));
         }
         Ok(Self {
             signals: machine.accepts().into_iter().map(Gate::of_signal).collect::<Result<_, _>>()?,

@@ -1,4 +1,4 @@
-//! Graphs: the steps of a machine and the ways between them, as data, as text for those who draw, and drawn.
+//! Graphs: the steps of a machine and the ways between them, as data, as Mermaid and DOT text, and as SVG.
 
 mod layout;
 mod svg;
@@ -93,11 +93,11 @@ pub enum On {
     Signal(String),
     /// When nothing came in time.
     Timeout,
-    /// When what it would wait for is not wanted.
+    /// When the wait is skipped.
     Skipped,
     /// For another round.
     Again,
-    /// When there were rounds enough.
+    /// When it has repeated often enough.
     Enough,
     /// When a moment has come.
     Later,
@@ -116,7 +116,7 @@ pub(crate) const DONE: &str = "done";
 pub(crate) const FAILED: &str = "failed";
 
 impl On {
-    /// What is written on the way; nothing, where it is the only one.
+    /// The label drawn on the way; `None` for a plain next step.
     pub fn label(&self) -> Option<&str> {
         match self {
             Self::Next => None,
@@ -134,7 +134,7 @@ impl On {
     }
 }
 
-/// Declaring the graph of a machine: `step` names a step, and what follows tells what it may return.
+/// Declaring the graph of a machine: `step` names a step, and the calls after it say what that step may return.
 impl Graph {
     /// A graph without steps yet.
     pub fn new() -> Self {
@@ -196,7 +196,7 @@ impl Graph {
         self.way(FAILED, On::Failed)
     }
 
-    /// What was said last has a deadline.
+    /// The wait declared last has a deadline: when it passes, the same step follows.
     #[must_use]
     pub fn or_timeout(self) -> Self {
         match self.edges.last().map(|edge| edge.to.clone()) {
@@ -205,7 +205,8 @@ impl Graph {
         }
     }
 
-    /// Notes who makes happen what was said last.
+    /// Notes who or what triggers the way declared last, such as who sends its signal. `check` then knows that it
+    /// comes.
     #[must_use]
     pub fn sent_by(mut self, who: impl Into<String>) -> Self {
         if let Some(edge) = self.edges.last_mut() {
@@ -232,24 +233,24 @@ impl Graph {
         self
     }
 
-    /// Says what is wrong with the declaration of a machine that has these steps.
+    /// Checks the declared graph against the machine's steps.
     pub(crate) fn check(&self, steps: &[String]) -> Result<(), String> {
         for (index, Node { step, .. }) in self.nodes.iter().enumerate() {
             if !steps.contains(step) {
-                return Err(format!("its graph has a step {step:?}, which it has not"));
+                return Err(format!("the graph names step {step:?}, but the machine has no such step"));
             }
             if self.nodes[..index].iter().any(|node| node.step == *step) {
-                return Err(format!("its graph tells of the step {step:?} twice"));
+                return Err(format!("the graph describes step {step:?} twice"));
             }
         }
         if let Some(step) = steps.iter().find(|step| !self.nodes.iter().any(|node| node.step == **step)) {
-            return Err(format!("its graph does not tell of the step {step:?}"));
+            return Err(format!("the graph does not describe step {step:?}; add it"));
         }
         let ends = [DONE, FAILED];
         let lost = self.edges.iter().find(|e| !ends.contains(&e.to.as_str()) && !steps.contains(&e.to));
         match lost {
             Some(Edge { from, to, .. }) => {
-                Err(format!("its graph leads from {from:?} to {to:?}, which is no step of it"))
+                Err(format!("the graph leads from {from:?} to {to:?}, but the machine has no step {to:?}"))
             }
             None => Ok(()),
         }

@@ -283,9 +283,7 @@ impl NewInstance {
         limits.check_document("state", &self.at.state)?;
         if let Some((names, _)) = &self.awaits {
             if names.is_empty() {
-                return Err(Error::InvalidState(
-                    "it is parked on no signal at all; name at least one".to_owned(),
-                ));
+                return Err(Error::InvalidState("it awaits no signals; name at least one".to_owned()));
             }
             names.iter().try_for_each(|name| check_name("signal name", name))?;
         }

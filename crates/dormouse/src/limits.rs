@@ -89,7 +89,7 @@ impl Limits {
             Some(Flaw::TooDeep) => Err(Error::TooDeep { what, depth_max: self.document_depth_max }),
             Some(Flaw::Nul) => Err(Error::HoldsNul { what }),
             Some(Flaw::LoneSurrogate) => {
-                let holds = "half of a surrogate pair (\\uD800 to \\uDFFF), which is no character";
+                let holds = "half of a surrogate pair (\\uD800 to \\uDFFF), which is not a character";
                 Err(Error::UnreadableDocument { what, holds })
             }
             Some(Flaw::HugeNumber) => {
@@ -107,7 +107,7 @@ impl Limits {
             return Ok(());
         }
         Err(Error::InvalidState(format!(
-            "it comes with {} signals of {bytes} bytes, and an inbox holds {} signals of {} bytes",
+            "it comes with {} signals of {bytes} bytes, but an inbox holds at most {} signals of {} bytes",
             signals.len(),
             self.inbox_max,
             self.inbox_bytes_max

@@ -28,7 +28,7 @@ async fn open(url: &str) -> Result<Arc<dyn Store>> {
     match url.strip_prefix("sqlite:") {
         Some("") => refuse(url, "a file is missing: write sqlite:path/to/file.db"),
         Some(path) if path.contains('?') => {
-            refuse(url, "a query string is not understood: write sqlite:path/to/file.db")
+            refuse(url, "a query string is not supported: write sqlite:path/to/file.db")
         }
         Some(path) => open_sqlite(url, path).await,
         None => refuse(
@@ -53,7 +53,7 @@ async fn open_sqlite(_url: &str, path: &str) -> Result<Arc<dyn Store>> {
 
 #[cfg(not(feature = "sqlite"))]
 async fn open_sqlite(url: &str, _path: &str) -> Result<Arc<dyn Store>> {
-    refuse(url, "the SQLite store is not built in: turn on the feature `sqlite` of dormouse")
+    refuse(url, "this program was built without the SQLite store: turn on dormouse's feature `sqlite`")
 }
 
 #[cfg(feature = "postgres")]
@@ -63,7 +63,7 @@ async fn open_postgres(url: &str) -> Result<Arc<dyn Store>> {
 
 #[cfg(not(feature = "postgres"))]
 async fn open_postgres(_url: &str) -> Result<Arc<dyn Store>> {
-    let reason = "the PostgreSQL store is not built in: turn on the feature `postgres` of dormouse";
+    let reason = "this program was built without the PostgreSQL store: turn on dormouse's feature `postgres`";
     // An address may hold a password.
     Err(Error::InvalidUrl { url: "postgres://…".to_owned(), reason })
 }

@@ -131,7 +131,7 @@ struct Refused;
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no example was found")
+        f.write_str("no example could be made")
     }
 }
 

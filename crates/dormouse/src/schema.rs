@@ -55,7 +55,7 @@ fn fits(schema: &Validator, document: &Json) -> Result<(), String> {
 
 #[cfg(not(feature = "schema"))]
 fn compiled(_: &Value) -> Result<Validator, String> {
-    Err("this program is built without dormouse's feature `schema`".to_owned())
+    Err("this program was built without dormouse's feature `schema`".to_owned())
 }
 
 #[cfg(not(feature = "schema"))]

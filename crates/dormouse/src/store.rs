@@ -237,7 +237,7 @@ pub trait Store: UnitStore + Queries + Send + Sync + 'static {
 /// What a store says that leaves out [`Store::begin`] and [`Store::commit_with`].
 const NO_OWN_WRITES: Error = Error::WrongStore {
     asked_for: "step's own writes",
-    instead: "this store commits outcomes alone; write elsewhere, and make it idempotent by `cx.seq()`",
+    instead: "this store commits outcomes only; write elsewhere, and use `cx.seq()` to make that idempotent",
 };
 
 /// A signal and whom it is for.

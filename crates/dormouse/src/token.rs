@@ -67,7 +67,9 @@ impl Tokens {
             return refuse("a token key's id is 1 to 32 letters, digits, `-` or `_`".to_owned());
         }
         if secret.len() < SECRET_BYTES_MIN {
-            return refuse(format!("a token secret under {SECRET_BYTES_MIN} bytes can be guessed"));
+            return refuse(format!(
+                "a token secret under {SECRET_BYTES_MIN} bytes can be guessed; use a longer one"
+            ));
         }
         if self.keys.iter().any(|(id, _)| id == key_id) {
             return refuse(format!("the token key {key_id:?} is given twice"));

@@ -88,7 +88,7 @@ fn a_flow_without_faults_is_clean() {
 fn a_wait_that_nobody_satisfies_is_found() {
     let found = fault(flow().then(act(work)).then(signal(GO, add)), ProblemKind::EndlessWait);
     assert_eq!(found.step, "go");
-    assert!(found.what.contains("waits for \"go\" for ever"), "{found}");
+    assert!(found.what.contains("waits for \"go\" forever"), "{found}");
     assert_eq!(
         found.trace,
         ["starts at work with {\"n\":1}", "work: is done, goes on to go", "go: waits for \"go\""]
@@ -101,7 +101,7 @@ fn a_child_that_nothing_runs_is_found() {
     let calls =
         move || flow().then(call("child", move |state: &State| child().instance(state).expect("it is JSON")));
     let found = fault(calls(), ProblemKind::EndlessWait);
-    assert!(found.what.contains("a child of child version 1, which nothing here runs"), "{found}");
+    assert!(found.what.contains("a child of child version 1, which is not registered here"), "{found}");
     // Where it is known, there is nothing to find.
     let mut known = Registry::default();
     let child = Flow::<State>::new("child").then(act(work)).build(()).expect("it is well formed");
@@ -130,7 +130,7 @@ fn a_part_that_no_state_leads_to_is_found() {
 fn a_signal_that_is_taken_and_never_read_is_found() {
     let never = |state: &State| state.n > 5_000_000;
     let found = fault(flow().then(signal(GO, add).when(never).timeout(HOUR)), ProblemKind::Unread);
-    assert!(found.what.contains("the signal \"go\" is taken, and no way ever reads it"), "{found}");
+    assert!(found.what.contains("the signal \"go\" is accepted, but no step ever reads it"), "{found}");
     assert!(found.trace.iter().any(|line| line.contains("the signal \"go\" 1 comes")), "{found}");
 }
 
@@ -203,7 +203,7 @@ fn what_is_too_large_to_be_explored_is_said_to_be() {
     let known = Registry::default();
     let report = Explorer::new(&flow, &known).moments_max(5).explore();
     assert!(!report.is_exhaustive && !report.is_clean());
-    assert!(report.to_string().contains("there are more than were looked at"), "{report}");
+    assert!(report.to_string().contains("there are more than were visited"), "{report}");
 }
 
 /// Machines that are only their graphs.
@@ -326,7 +326,7 @@ async fn a_graph_that_does_not_fit_its_machine_is_refused_when_it_is_registered(
     let started =
         Engine::open("sqlite::memory:").await.expect("a store").machine(declared::Mistaken).start().await;
     let told = started.err().expect("it does not fit").to_string();
-    assert!(told.contains("its graph does not tell of the step \"Middle\""), "{told}");
+    assert!(told.contains("the graph does not describe step \"Middle\""), "{told}");
 }
 
 /// A machine that knows the others.

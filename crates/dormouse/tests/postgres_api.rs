@@ -331,7 +331,7 @@ async fn what_a_step_that_fails_wrote_is_undone() {
     let world = World::new().await;
     let engine = world.engine().await;
     let client = engine.client();
-    for (amount, why) in [(13, "an unlucky number"), (14, "a statement of the step failed before")] {
+    for (amount, why) in [(13, "an unlucky number"), (14, "an earlier statement of the step failed")] {
         let id = client.start::<Till>(Sale::Open { order: amount }).await.expect("a start");
         client.signal(id, PAID, amount).await.expect("a signal");
         let ended = client.wait_end(id, SOON).await.expect("it ends");

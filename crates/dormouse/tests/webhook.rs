@@ -135,7 +135,7 @@ async fn an_address_inside_is_refused_unless_it_is_allowed() {
         .await
         .expect("a start");
     let told = engine.client().wait::<FraudCheck>(id, SOON).await.expect("an output");
-    assert!(told[0].contains("no public address"), "{told:?}");
+    assert!(told[0].contains("not a public address"), "{told:?}");
     engine.shutdown().await;
 }
 

@@ -100,7 +100,10 @@ async fn what_only_code_can_build_is_refused_and_told_where_to_go(database: Data
     let refused = refused.expect_problem(409, "completion-refused");
     assert_eq!(refused["reason"], "unchecked");
     assert!(
-        refused["detail"].as_str().expect("text").contains("answer where the machine's code is"),
+        refused["detail"]
+            .as_str()
+            .expect("text")
+            .contains("answer through a program that registers the machine"),
         "{refused}"
     );
     let refused = plain.post(&path, json!({ "output": { "stars": 6 } })).await;

@@ -1,4 +1,4 @@
-//! Every situation that a machine can come into, the nearest first, and what is wrong with them.
+//! Visits every situation that a machine can reach, the nearest first, and reports what is wrong with them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -7,7 +7,7 @@ use crate::graph::{DONE, FAILED, Graph, NodeKind, On};
 use crate::rules::{self, Head};
 use crate::{DynMachine, InstanceId, Json, Registry, Status};
 
-/// A signal comes once, and once more before the first is read.
+/// A signal comes at most twice before it is read: once, and once more before the first is read.
 const COPIES_MAX: usize = 2;
 const INBOX_MAX: usize = 3;
 const MOMENTS_MAX: usize = 100_000;
@@ -22,7 +22,7 @@ pub struct Explorer<'a> {
     seen: Vec<Seen>,
     places: HashMap<Moment, usize>,
     consumed: BTreeSet<String>,
-    /// Whether some step could not be followed, so that what was not seen says nothing.
+    /// Whether some step could not be followed. Then a situation that was not visited proves nothing.
     is_cut_short: bool,
     problems: BTreeMap<(ProblemKind, String), Problem>,
 }
@@ -31,11 +31,11 @@ pub struct Explorer<'a> {
 struct Sendable {
     name: String,
     examples: Vec<Json>,
-    /// Whether anything says that it will ever come.
+    /// Whether the graph says that it will come: who sends it, or a deadline.
     is_expected: bool,
 }
 
-/// A situation, and how it was come by.
+/// A situation, and how it was reached.
 struct Seen {
     moment: Moment,
     from: Option<usize>,
@@ -44,7 +44,7 @@ struct Seen {
 }
 
 impl<'a> Explorer<'a> {
-    /// Of a machine, whose children may be of the machines that are known.
+    /// Explores this machine; `known` has the machines that its children may be of.
     pub fn new(machine: &'a dyn DynMachine, known: &'a Registry) -> Self {
         let graph = machine.graph();
         let signals = graph.as_ref().map(|graph| sendable(machine, graph)).unwrap_or_default();
@@ -62,18 +62,17 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    /// How many situations to look at before giving up.
+    /// Sets how many situations to visit before giving up.
     #[must_use]
     pub fn moments_max(self, moments_max: usize) -> Self {
         Self { moments_max, ..self }
     }
 
-    /// Looks at every situation there is.
+    /// Visits every situation and reports the problems found.
     pub fn explore(mut self) -> Report {
         let is_exhaustive = match self.graph.take() {
             None => {
-                let what =
-                    "it declares no graph, so nothing is known of its steps: tell it in `Machine::graph`";
+                let what = "the machine declares no graph, so its steps are unknown: describe them in `Machine::graph`";
                 self.found(ProblemKind::Unknown, self.machine.name().to_owned(), what.to_owned(), None);
                 false
             }
@@ -94,7 +93,7 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    /// Sees every situation once, the nearest first; false if there are too many.
+    /// Visits every situation once, the nearest first. Returns false if there are too many.
     fn walk(&mut self) -> bool {
         let mut queue = VecDeque::new();
         let starts = self.machine.starts();
@@ -132,7 +131,7 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    /// Lets its step do all that it may do.
+    /// Follows everything that the step may do.
     fn step_on(&mut self, place: usize, moment: &Moment, queue: &mut VecDeque<usize>) {
         if !moment.is_ready() {
             return;
@@ -143,7 +142,8 @@ impl<'a> Explorer<'a> {
             Err(Unthinkable::Untold) => Vec::new(),
             Err(Unthinkable::Panicked) => {
                 self.is_cut_short = true;
-                let what = "its code panics with such a state; a condition or a receiver must not".to_owned();
+                let what =
+                    "its code panics with this state; a condition or a receiver must not panic".to_owned();
                 return self.found(ProblemKind::Panic, step, what, Some(place));
             }
             Err(Unthinkable::Unrepeatable { first, second }) => {
@@ -156,7 +156,7 @@ impl<'a> Explorer<'a> {
             }
         };
         if nexts.is_empty() {
-            let what = "no way leads on from here, and it is no end".to_owned();
+            let what = "nothing follows this step, and it does not end the machine".to_owned();
             self.found(ProblemKind::DeadEnd, step.clone(), what, Some(place));
         }
         for next in nexts {
@@ -165,7 +165,7 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    /// Lets happen all that may happen from outside.
+    /// Follows everything that may happen from outside.
     fn let_happen(&mut self, place: usize, moment: &Moment, queue: &mut VecDeque<usize>) {
         if moment.is_ended() {
             return;
@@ -207,7 +207,7 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    /// Says so if what an instance waits for will never happen.
+    /// Reports a wait that nothing will ever end.
     fn judge_wait(&mut self, place: usize, moment: &Moment) {
         let Head { status, step, awaits: names, .. } = &moment.head;
         match status {
@@ -216,7 +216,7 @@ impl<'a> Explorer<'a> {
                 let is_expected = |signal: &Sendable| signal.is_expected && names.contains(&signal.name);
                 if !self.signals.iter().any(is_expected) {
                     let what = format!(
-                        "it waits for {:?} for ever: nothing says who sends it; add a `timeout`, or note who does \
+                        "it waits for {:?} forever: nothing says who sends it; add a `timeout`, or note the sender \
                          with `sent_by`",
                         names[0]
                     );
@@ -226,8 +226,9 @@ impl<'a> Explorer<'a> {
             Status::AwaitingChildren => {
                 let unknown = |(name, version): &&(String, u32)| self.known.get(name, *version).is_none();
                 if let Some((name, version)) = moment.children.iter().find(unknown) {
-                    let what =
-                        format!("it waits for a child of {name} version {version}, which nothing here runs");
+                    let what = format!(
+                        "it waits for a child of {name} version {version}, which is not registered here"
+                    );
                     self.found(ProblemKind::EndlessWait, step.clone(), what, Some(place));
                 }
             }
@@ -235,22 +236,22 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    /// What only shows when everything was seen.
+    /// Reports problems that only show once every situation was visited.
     fn look_at_the_whole(&mut self, graph: &Graph) {
         let visited: BTreeSet<String> = self.seen.iter().map(|seen| seen.moment.head.step.clone()).collect();
         for node in &graph.nodes {
             let counts = !matches!(node.kind, NodeKind::Undo | NodeKind::End)
                 && ![DONE, FAILED].contains(&node.step.as_str());
             if counts && !visited.contains(&node.step) {
-                let what = "it is never reached: no state that was tried leads here; if an act can give one that \
-                            does, tell so with `gives`";
+                let what = "it is never reached: none of the states that were tried leads here; if an act can \
+                            return one that does, declare it with `gives`";
                 self.found(ProblemKind::Unreached, node.step.clone(), what.to_owned(), None);
             }
         }
         let is_done = |seen: &Seen| seen.moment.head.status == Status::Done;
         let failed = self.seen.iter().position(|seen| seen.moment.head.status == Status::Failed);
         if let (Some(failed), false) = (failed, self.seen.iter().any(is_done)) {
-            let what = "however it goes, it is never done".to_owned();
+            let what = "no path ends as done".to_owned();
             self.found(ProblemKind::NeverDone, self.machine.name().to_owned(), what, Some(failed));
         }
         self.look_for_rounds();
@@ -273,12 +274,12 @@ impl<'a> Explorer<'a> {
                 }
             }
         }
-        // A wait that nothing satisfies goes on for ever too, and has been told of.
+        // A wait that nothing ends lasts forever too, and has been reported already.
         let told = |moment: &Moment| self.problems.keys().any(|(_, step)| *step == moment.head.step);
         let found = (0..self.seen.len()).find(|&place| !leads_out[place] && !told(&self.seen[place].moment));
         if let Some(place) = found {
             let step = self.seen[place].moment.head.step.clone();
-            let what = "from here on it goes round for ever: no way leads to an end".to_owned();
+            let what = "from here on it loops forever: no path leads to an end".to_owned();
             self.found(ProblemKind::NoWayOut, step, what, Some(place));
         }
     }
@@ -291,12 +292,13 @@ impl<'a> Explorer<'a> {
             let lies = |seen: &Seen| seen.moment.inbox.iter().filter(|(other, _)| *other == name).count();
             let place = self.seen.iter().position(|seen| seen.moment.is_ended() && lies(seen) == 1);
             if !self.consumed.contains(&name) {
-                let what = format!("the signal {name:?} is taken, and no way ever reads it");
+                let what = format!("the signal {name:?} is accepted, but no step ever reads it");
                 self.found(ProblemKind::Unread, self.machine.name().to_owned(), what, place);
             } else if let Some(place) = place.filter(|&place| self.is_in_good_time(place, &name)) {
                 let step = self.seen[place].moment.head.step.clone();
-                let what =
-                    format!("the signal {name:?} may be left unread, though it comes but once and not late");
+                let what = format!(
+                    "the signal {name:?} may be left unread, although it comes only once and in time"
+                );
                 self.found(ProblemKind::LeftOver, step, what, Some(place));
             }
         }
@@ -310,7 +312,7 @@ impl<'a> Explorer<'a> {
             && !trace.iter().any(|line| line == "nothing comes in time")
     }
 
-    /// Notes the first, and so the nearest, of each kind at each step.
+    /// Records the first problem of each kind at each step, which is also the nearest.
     fn found(&mut self, kind: ProblemKind, step: String, what: String, place: Option<usize>) {
         let trace = place.map(|place| self.trace(place)).unwrap_or_default();
         self.problems.entry((kind, step.clone())).or_insert(Problem { kind, step, what, trace });

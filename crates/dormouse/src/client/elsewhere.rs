@@ -48,7 +48,8 @@ impl Foreign {
                 Self { declared, declaration: Some(Arc::new(declaration)), gates }
             }
             Err(reason) => {
-                let reason = format!("what machine {} declares cannot be read: {reason}", declared.name);
+                let reason =
+                    format!("the stored declaration of machine {} cannot be read: {reason}", declared.name);
                 Self { declared, declaration: None, gates: Arc::new(Gates::unreadable(reason)) }
             }
         }

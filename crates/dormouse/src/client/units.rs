@@ -111,7 +111,7 @@ impl Client {
                         answer => return answer,
                     },
                     // It may have been admitted: the next try is told so.
-                    Err(error) => tracing::debug!(%error, "an answer could not be taken yet"),
+                    Err(error) => tracing::debug!(%error, "an answer could not be stored yet; trying again"),
                 }
             }
         };

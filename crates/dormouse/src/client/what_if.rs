@@ -66,7 +66,7 @@ impl Client {
             return Err(Error::WrongStatus {
                 id,
                 status,
-                reason: "it has ended, so nothing happens to it any more",
+                reason: "it has ended, so nothing more can happen to it",
             });
         }
         let (name, version) = (&instance.machine, instance.version);
@@ -95,7 +95,11 @@ impl Client {
         };
         let Some(after) = moment.when(&event) else {
             let Instance { id, status, .. } = instance;
-            return Err(Error::WrongStatus { id, status, reason: "that cannot happen to it as it is" });
+            return Err(Error::WrongStatus {
+                id,
+                status,
+                reason: "this cannot happen to it in its present status",
+            });
         };
         let mut ahead = Way { code: &**code, instance: &instance, ways: Vec::new(), is_complete: true };
         ahead.follow(after, Vec::new());
@@ -138,7 +142,7 @@ impl Way<'_> {
             Ok(nexts) => nexts,
             Err(untold) => {
                 let what = match untold {
-                    Unthinkable::Untold => "runs, and what it does is not declared".to_owned(),
+                    Unthinkable::Untold => "runs; what it does is not declared".to_owned(),
                     Unthinkable::Panicked => "panics".to_owned(),
                     Unthinkable::Unrepeatable { first, second } => format!("either {first}, or {second}"),
                 };

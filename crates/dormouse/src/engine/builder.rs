@@ -181,7 +181,9 @@ impl EngineBuilder {
         let Self { store, registry, config, .. } = self;
         let worker = store.register(registration(&config, &registry)).await?;
         if registry.machines().next().is_none() {
-            tracing::warn!("no machine is registered: this engine wakes and reaps, but runs no step");
+            tracing::warn!(
+                "no machine is registered: this engine wakes and reaps instances, but runs no steps"
+            );
         }
         let registry = Arc::new(registry);
         let client = Client::new(store.clone(), registry.clone(), config.limits, config.history);
@@ -202,7 +204,7 @@ impl EngineBuilder {
         for (index, (name, steps_max)) in self.config.queues.iter().enumerate() {
             check_name("queue", name)?;
             if *steps_max == 0 {
-                return refuse(format!("the queue {name:?} has no place for a step; give it at least 1"));
+                return refuse(format!("the queue {name:?} runs 0 steps at once; give it at least 1"));
             }
             if self.config.queues[..index].iter().any(|(other, _)| other == name) {
                 return refuse(format!("the queue {name:?} is named twice"));
@@ -211,18 +213,24 @@ impl EngineBuilder {
         for (index, NamedTransport { name, sending, .. }) in self.config.transports.iter().enumerate() {
             check_name("transport", name)?;
             if name == INTERACTION_API {
-                return refuse(format!("the transport {name:?} is the interaction API, which sends nothing"));
+                return refuse(format!(
+                    "the transport {name:?} is the built-in interaction API, which sends nothing; choose another name"
+                ));
             }
             if self.config.transports[..index].iter().any(|other| other.name == *name) {
                 return refuse(format!("the transport {name:?} is named twice"));
             }
             if sending.concurrency_max == 0 || sending.per_second_max == Some(0) {
-                return refuse(format!("the transport {name:?} may send nothing; allow at least 1"));
+                return refuse(format!(
+                    "the transport {name:?} may send 0 requests at once; allow at least 1"
+                ));
             }
         }
         check_name("worker name", &self.config.worker)?;
         match &self.config.namespaces {
-            Namespaces::Only(names) if names.is_empty() => refuse("it serves no namespace".to_owned()),
+            Namespaces::Only(names) if names.is_empty() => {
+                refuse("it serves no namespace; name at least one, or serve all".to_owned())
+            }
             Namespaces::Only(names) => names.iter().try_for_each(|name| check_name("namespace", name)),
             Namespaces::All => Ok(()),
         }?;
@@ -230,7 +238,7 @@ impl EngineBuilder {
             return refuse("with no crash allowed nothing could be taken back; allow at least 1".to_owned());
         }
         if self.config.lease < Duration::from_millis(30) {
-            return refuse("a lease under 30 ms cannot be kept".to_owned());
+            return refuse("a lease under 30 ms cannot be renewed in time; choose a longer one".to_owned());
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::{Error, Result, Transition};
 const GROUP_MAX: usize = 1024;
 /// Bytes of documents in one group, unless a single outcome has more.
 const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// How often an outcome is tried before a healthy store makes it fail.
+/// How often an outcome is tried before it fails on a store that is healthy.
 const TRIES_MAX: u32 = 3;
 /// How long an outcome whose row another transaction holds is put off.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
@@ -45,7 +45,7 @@ impl Committer {
     }
 }
 
-/// Writes group after group: at once when the store has room for another, whatever has gathered when not.
+/// Writes group after group: at once if the store has room for another; otherwise outcomes gather until it has.
 pub(super) async fn run(shared: Arc<Shared>, mut pending: mpsc::Receiver<Pending>) {
     let groups_max = shared.store.groups_max();
     let mut writing = JoinSet::new();
@@ -75,7 +75,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut pending: mpsc::Receiver<Pending
     }
 }
 
-/// Adds what has gathered behind an outcome, as far as a group goes.
+/// Adds the outcomes that have gathered behind the first, up to the limits of a group.
 fn gather(first: Pending, pending: &mut mpsc::Receiver<Pending>, group: &mut Vec<Pending>) {
     let mut bytes = first.commit.transition.bytes();
     group.push(first);
@@ -102,12 +102,13 @@ async fn write_group(shared: Arc<Shared>, group: Vec<Pending>) -> Vec<Pending> {
     busy
 }
 
-/// Writes a group, in parts if the whole fails. What the store cannot take now is `Busy`, and comes again.
+/// Writes a group, and its outcomes one by one if the whole fails. An outcome that the store cannot write now is `Busy`
+/// and is tried again.
 async fn write(shared: &Shared, commits: Arc<[Commit]>) -> Vec<Receipt> {
     match write_once(shared, commits.clone()).await {
         Ok(receipts) => receipts,
         Err(error) => {
-            tracing::warn!(%error, outcomes = commits.len(), "a group could not be committed, trying its parts");
+            tracing::warn!(%error, outcomes = commits.len(), "could not commit a group: trying its outcomes one by one");
             let mut receipts = Vec::with_capacity(commits.len());
             for commit in commits.iter() {
                 let Some(receipt) = write_alone(shared, commit.clone()).await else { break };
@@ -119,8 +120,8 @@ async fn write(shared: &Shared, commits: Arc<[Commit]>) -> Vec<Receipt> {
     }
 }
 
-/// Writes one outcome; `None` if the store takes nothing at the moment. An outcome that a healthy store cannot
-/// take fails its instance, and that alone; one that it cannot take now, such as after a timeout, is not blamed.
+/// Writes one outcome; `None` if no write succeeds at the moment. An outcome that a healthy store cannot write fails
+/// its own instance only; one that cannot be written now, such as after a timeout, is not blamed.
 async fn write_alone(shared: &Shared, mut commit: Commit) -> Option<Receipt> {
     let mut tries = 0;
     loop {

@@ -88,7 +88,7 @@ async fn take(shared: &Shared, named: &NamedTransport, rows_max: usize) -> Outbo
     match shared.store.outbox(named.name.clone(), namespaces, rows_max, lease).await {
         Ok(outbox) => outbox,
         Err(error) => {
-            tracing::warn!(transport = named.name, %error, "could not look for what is to be sent");
+            tracing::warn!(transport = named.name, %error, "could not look for requests to send; trying again");
             tokio::time::sleep(FAULT_PAUSE).await;
             Outbox::default()
         }
@@ -131,14 +131,15 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
             }
             // It stays open, for an answer that fits: to this send, to the next, or some other way.
             Ok(Err(Unfit { refusal, reason })) => {
-                let reason = format!("its answer is refused: {}: {reason}", refusal.told());
+                let reason = format!("its answer was refused: {}: {reason}", refusal.told());
                 again(&named.sending, &interaction, now, reason, None)
             }
             Err(error) if error.is_of_the_document() => {
-                let reason = format!("its answer is refused: {error}");
+                let reason = format!("its answer was refused: {error}");
                 again(&named.sending, &interaction, now, reason, None)
             }
-            // The store could not be asked what the machine takes: the answer is not at fault, and comes again.
+            // The store could not say what the machine accepts: the answer is not at fault, and the request is sent
+            // again.
             Err(error) if error.is_transient() => {
                 let reason = format!("its answer could not be checked: {error}");
                 again(&named.sending, &interaction, now, reason, None)
@@ -158,7 +159,7 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
     tell(&reports, Report::Sent(SendReport { id, sends, outcome })).await;
 }
 
-/// Has it written down, and waits for that.
+/// Hands the result over to be stored, and waits until it is.
 async fn tell(reports: &mpsc::Sender<Told>, report: Report) {
     let (written, is_written) = oneshot::channel();
     if reports.send((report, written)).await.is_ok() {
@@ -166,7 +167,7 @@ async fn tell(reports: &mpsc::Sender<Told>, report: Report) {
     }
 }
 
-/// Calls the transport, in a task of its own: neither its panic nor its slowness is ours.
+/// Calls the transport in a task of its own, so that its panic or slowness does not become ours.
 async fn hand_over(named: &NamedTransport, interaction: Interaction) -> Sent {
     let transport = named.transport.clone();
     let sending = tokio::spawn(async move { transport.send(&interaction).await });
@@ -208,18 +209,18 @@ fn completion(interaction: &Interaction, output: Json) -> Completion {
     }
 }
 
-/// What became of a send: it is told of, or it brought the answer.
+/// The result of a send: how it went, or the answer that it brought back.
 #[derive(Clone)]
 enum Report {
     Sent(SendReport),
     Answered(Completion, u32),
 }
 
-/// What is to be written down, and who waits for that.
+/// A result to store, and who waits until it is stored.
 type Told = (Report, oneshot::Sender<()>);
 
-/// Writes down what became of sends, whatever has gathered at a time. What somebody else's transaction holds up is tried
-/// again with the next, and holds up nobody.
+/// Stores the results of sends, as many at a time as have gathered. A result that somebody else's transaction holds up
+/// is tried again with the next ones, and does not delay them.
 async fn report(shared: Arc<Shared>, mut told: mpsc::Receiver<Told>) {
     let mut held_up: Vec<Told> = Vec::new();
     loop {
@@ -233,12 +234,12 @@ async fn report(shared: Arc<Shared>, mut told: mpsc::Receiver<Told>) {
             }
             () = tokio::time::sleep(HELD_UP_PAUSE), if !none_yet => {}
         }
-        // Dropping the other halves of what is written tells the senders.
+        // Dropping the other half of each stored result notifies its sender.
         held_up = write_down(&shared, gathered).await;
     }
 }
 
-/// Writes down what it can, and gives back what is held up.
+/// Stores what it can, and returns what is held up.
 async fn write_down(shared: &Shared, gathered: Vec<Told>) -> Vec<Told> {
     let (mut sent, mut answered) = (Vec::new(), Vec::new());
     for (report, _) in &gathered {
@@ -260,12 +261,12 @@ async fn write_down(shared: &Shared, gathered: Vec<Told>) -> Vec<Told> {
                 held_up.extend(busy.into_iter().map(|report| (report.id, report.sends)));
                 break;
             }
-            // What is not told of is sent again when its lease is over.
+            // A send whose result is not stored is repeated when its lease ends.
             Err(error) if !error.is_transient() => {
-                tracing::error!(%error, "what was sent cannot be written down");
+                tracing::error!(%error, "a send's result cannot be stored; the request will be sent again");
                 break;
             }
-            Err(error) => tracing::warn!(%error, "could not write down what was sent"),
+            Err(error) => tracing::warn!(%error, "could not store the result of a send; trying again"),
         }
         tokio::time::sleep(FAULT_PAUSE).await;
     }
@@ -286,7 +287,7 @@ impl Report {
     }
 }
 
-/// What became of answers that came with their acceptance.
+/// What became of answers that came with the response to a send.
 #[derive(Default)]
 struct Admitted {
     /// They fail their item.
@@ -295,8 +296,8 @@ struct Admitted {
     busy: Vec<(InteractionId, u32)>,
 }
 
-/// Admits answers that came with their acceptance. An answer that is not a list fails its item when a list was
-/// requested. One that the database can never take fails its item too, and holds up nobody.
+/// Admits answers that came with the response to a send. An answer that is not a list fails its item when a list was
+/// requested. An answer that the database can never store fails its item too, and does not delay the others.
 async fn admit(shared: &Shared, answered: &[(Completion, u32)]) -> Admitted {
     let batch: Vec<_> = answered.iter().map(|(completion, _)| completion.clone()).collect();
     let mut admitted = Admitted::default();
@@ -315,7 +316,7 @@ async fn admit(shared: &Shared, answered: &[(Completion, u32)]) -> Admitted {
                 return admitted;
             }
             Err(error) if !error.is_transient() => {
-                tracing::error!(%error, "what was answered cannot be written down");
+                tracing::error!(%error, "an answer cannot be stored; its item fails");
                 let reason = format!("its answer cannot be stored: {error}");
                 admitted.rejected.extend(answered.iter().filter_map(|(completion, sends)| {
                     let Which::Id(id) = completion.to else { return None };
@@ -323,7 +324,7 @@ async fn admit(shared: &Shared, answered: &[(Completion, u32)]) -> Admitted {
                 }));
                 return admitted;
             }
-            Err(error) => tracing::warn!(%error, "could not write down what was answered"),
+            Err(error) => tracing::warn!(%error, "could not store an answer; trying again"),
         }
         tokio::time::sleep(FAULT_PAUSE).await;
     };

@@ -10,7 +10,7 @@ pub(super) fn apply(shared: &Shared, receipts: &[Receipt], effects: &Effects) {
     let (commits, stale) = tally(receipts);
     metrics::counter!("dormouse_commits_total").increment(commits as u64);
     if stale > 0 {
-        tracing::warn!(stale, "outcomes came after their claim was lost; nothing was changed by them");
+        tracing::warn!(stale, "outcomes arrived after their claims were lost; they changed nothing");
         metrics::counter!("dormouse_stale_total").increment(stale as u64);
     }
     tracing::trace!(outcomes = receipts.len(), ended = effects.ended.len(), "committed");

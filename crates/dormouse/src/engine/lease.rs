@@ -32,7 +32,7 @@ pub(super) async fn keep(shared: &Shared) {
             }
             Ok(Lease::Lost) => return,
             Err(error) => {
-                tracing::warn!(%error, "could not renew the lease");
+                tracing::warn!(%error, "could not renew the lease; trying again");
                 if renewed.elapsed() > shared.config.lease {
                     return;
                 }
@@ -41,7 +41,7 @@ pub(super) async fn keep(shared: &Shared) {
         };
         let take_back = async {
             if !lost.is_empty() {
-                tracing::info!(claims = lost.len(), "gives back claims that never arrived here");
+                tracing::info!(claims = lost.len(), "giving back claims that never arrived here");
                 // What is busy now is found again at the next heartbeat.
                 let _ = give_back(shared, lost, Tried::Yes).await;
             }
@@ -83,7 +83,7 @@ pub(super) async fn give_up(shared: &Shared, cut_short: Vec<Claim>) {
         reap(shared).await
     };
     if let Err(error) = given_up.await {
-        tracing::warn!(%error, "could not deregister; the lease will run out");
+        tracing::warn!(%error, "could not deregister; the lease will expire by itself");
     }
 }
 

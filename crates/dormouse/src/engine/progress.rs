@@ -45,7 +45,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         if !batch.is_empty() {
             match shared.store.report(shared.worker, batch).await {
                 Ok(Written { effects, .. }) => shared.store.poke(&effects),
-                Err(error) => tracing::debug!(%error, "what steps reported was not written"),
+                Err(error) => tracing::debug!(%error, "could not store the progress that steps reported"),
             }
         }
         tokio::time::sleep(GATHER).await;

@@ -228,7 +228,7 @@ async fn claim(shared: &Shared, queue: &str, rows_max: usize) -> Vec<Claimed> {
                 return claimed;
             }
             Err(error) => {
-                tracing::warn!(queue, %error, "could not claim");
+                tracing::warn!(queue, %error, "could not claim; trying again");
                 tokio::time::sleep(FAULT_PAUSE).await;
             }
         }
@@ -271,7 +271,7 @@ async fn start_rows(
 /// Gives rows back as if they had not been claimed. Those that somebody else's transaction keeps busy are tried again,
 /// without holding up the rows behind them.
 async fn return_rows(shared: &Arc<Shared>, mut rows: Vec<Waiting>, steps: &TaskTracker) {
-    tracing::debug!(rows = rows.len(), "gives back rows that it had claimed ahead");
+    tracing::debug!(rows = rows.len(), "giving back rows that were claimed ahead");
     rows.iter().for_each(|waiting| waiting.registered.give_back());
     return_some(shared, &mut rows).await;
     if !rows.is_empty() {

@@ -20,7 +20,9 @@ pub(super) async fn run(shared: Arc<Shared>, named: NamedTransport, steps: TaskT
             break;
         }
         match ended {
-            Ok(()) => tracing::warn!(transport = named.name, "it stopped receiving: starting anew"),
+            Ok(()) => {
+                tracing::warn!(transport = named.name, "the transport stopped receiving: starting it again")
+            }
             Err(panic) => tracing::error!(transport = named.name, %panic, "it panicked: starting anew"),
         }
         tokio::time::sleep(FAULT_PAUSE).await;

@@ -131,7 +131,7 @@ impl<'a> Runner<'a> {
                 return true;
             }
             Err(error) if error.is_transient() => {
-                tracing::warn!(%error, %id, "the inbox of a step could not be read: its claim is given back");
+                tracing::warn!(%error, %id, "the inbox of a step could not be read: giving back its claim");
                 tokio::time::sleep(FAULT_PAUSE).await;
                 lease::give_back(self.shared, vec![(id, seq)], Tried::No).await;
             }

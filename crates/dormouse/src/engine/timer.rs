@@ -21,7 +21,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 value
             }
             Err(error) => {
-                tracing::warn!(%error, "could not look for what is due");
+                tracing::warn!(%error, "could not look for instances that are due; trying again");
                 tokio::time::sleep(FAULT_PAUSE).await;
                 continue;
             }

@@ -1,5 +1,5 @@
-//! Signals in an inbox that the machine's code cannot read: they got there past an older door, or from SQL. Alone they
-//! wake nobody: their instance goes on waiting.
+//! Signals in an inbox that the machine's code cannot read: an older version accepted them, or SQL inserted them. They
+//! do not wake their instance: it goes on waiting.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -11,17 +11,17 @@ use crate::signal::CANCEL;
 use crate::store::{Bounds, Events};
 use crate::{At, Context, DynMachine, EventKind, SignalId, Transition, Wake, When};
 
-/// Signals that are remembered as told.
+/// How many logged signals are remembered.
 const TOLD_MAX: usize = 1_024;
-/// Events that are looked at for what an instance waits for: it was woken a moment ago.
+/// How many events are searched for the instance's last wait: it was woken a moment ago.
 const EVENTS_MAX: usize = 32;
 
-/// Signals that the log has told, so that it tells each once.
+/// Signals that were logged, so that each is logged once.
 #[derive(Default)]
 pub(super) struct Told(Mutex<VecDeque<SignalId>>);
 
 impl Told {
-    /// Whether it is told for the first time, as far as that is remembered.
+    /// Whether it has not been logged yet, as far as that is remembered.
     fn is_first(&self, id: SignalId) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if told.contains(&id) {
@@ -35,14 +35,14 @@ impl Told {
     }
 }
 
-/// The wait to go back to, if nothing that woke this step can be read: by what the machine declares of its signals.
+/// The wait to go back to, if none of the signals that woke this step fits the machine's declaration.
 pub(super) async fn wait_on(
     shared: &Shared,
     machine: &dyn DynMachine,
     at: &At,
     cx: &Context,
 ) -> Option<Transition> {
-    // Whoever is asked to undo what it did was woken by that.
+    // A saga that is asked to undo its acts was woken by that request.
     if cx.wake != Some(Wake::Signal) || cx.inbox().iter().any(|signal| signal.name == CANCEL) {
         return None;
     }
@@ -51,7 +51,7 @@ pub(super) async fn wait_on(
     for received in cx.received_all() {
         refused.push((received, gates.payload(&received.name, &received.payload).err()?));
     }
-    // Nothing at all was received where somebody dropped it meanwhile: that is for the step to see.
+    // Somebody may have dropped the signal meanwhile, so that nothing was received: the step decides what to do.
     if refused.is_empty() {
         return None;
     }
@@ -62,7 +62,7 @@ pub(super) async fn wait_on(
     Some(Transition::Await { at: at.clone(), names: cx.awaits.clone(), timeout: until })
 }
 
-/// Until when it waited before it was woken, as its history tells; `None` if that does not tell.
+/// Until when it waited before it was woken, from its history; `None` if the history does not say.
 async fn deadline(shared: &Shared, cx: &Context) -> Option<Option<When>> {
     #[derive(Deserialize)]
     struct Waiting {
@@ -82,7 +82,7 @@ pub(super) fn warn(shared: &Shared, machine: &dyn DynMachine, cx: &Context) {
             tracing::warn!(
                 id = %cx.id, machine = machine.name(), signal = unread.id.0, name = unread.name,
                 error = unread.error,
-                "a signal in the inbox cannot be read and is passed over: drop or edit it"
+                "a signal in the inbox cannot be read and is skipped: drop or edit it"
             );
         }
     }

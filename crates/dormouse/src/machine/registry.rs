@@ -44,7 +44,7 @@ impl Registry {
         let refuse = |reason| Err(Error::InvalidMachine { machine: machine.name().to_owned(), reason });
         if machine.migrates_from() > machine.version() {
             return refuse(format!(
-                "it says it migrates from version {}, which is newer than its own {}",
+                "it migrates from version {}, which is newer than its own version {}",
                 machine.migrates_from(),
                 machine.version()
             ));

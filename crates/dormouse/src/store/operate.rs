@@ -74,7 +74,7 @@ impl TagChange {
         check_tags(&self.remove)?;
         match self.add.iter().find(|tag| self.remove.contains(tag)) {
             Some(both) => {
-                let (value, reason) = (both.clone(), "it is to be added and removed at once");
+                let (value, reason) = (both.clone(), "it is both added and removed; choose one");
                 Err(Error::InvalidName { what: "tag", value, reason })
             }
             None => Ok(()),

@@ -162,7 +162,7 @@ impl Nats {
                 }
             }
             Err(error) => {
-                tracing::warn!(transport = reception.transport(), %error, "answers could not be written down");
+                tracing::warn!(transport = reception.transport(), %error, "answers could not be stored");
                 for message in &read {
                     tell(reception, message, AckKind::Nak(Some(FAULT_PAUSE))).await;
                 }
@@ -210,7 +210,7 @@ impl Transport for Nats {
     fn receive(&self, reception: Reception) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
             while let Err(error) = self.consume(&reception).await {
-                tracing::warn!(transport = reception.transport(), %error, "no answers can be taken: trying again");
+                tracing::warn!(transport = reception.transport(), %error, "could not receive answers: trying again");
                 tokio::select! {
                     () = reception.stopped() => return,
                     () = tokio::time::sleep(FAULT_PAUSE) => {}
@@ -254,9 +254,9 @@ fn message_id(asked: &Interaction) -> String {
 fn not_stored(error: PublishError) -> Sent {
     match error.kind() {
         PublishErrorKind::MaxPayloadExceeded => {
-            Sent::Rejected("it is larger than the broker takes".to_owned())
+            Sent::Rejected("it is larger than the broker's message limit".to_owned())
         }
-        _ => Sent::Retry { reason: format!("the broker has not stored it: {error}"), after: None },
+        _ => Sent::Retry { reason: format!("the broker did not store it: {error}"), after: None },
     }
 }
 
@@ -279,7 +279,7 @@ async fn settle(reception: &Reception, message: &Message, completed: Completed) 
 async fn refuse(reception: &Reception, message: &Message, refusal: Refusal, reason: &str) {
     let place = message.info().map_or(0, |info| info.stream_sequence);
     let transport = reception.transport();
-    tracing::warn!(transport, place, refusal = refusal.as_str(), "an answer is refused: {reason}");
+    tracing::warn!(transport, place, refusal = refusal.as_str(), "an answer was refused: {reason}");
     tell(reception, message, AckKind::Term).await;
 }
 
@@ -294,6 +294,6 @@ async fn tell(reception: &Reception, message: &Message, word: AckKind) {
         .increment(1);
     // A message that the broker does not hear of is delivered again, and admitted once all the same.
     if let Err(error) = message.ack_with(word).await {
-        tracing::debug!(transport, %error, "the broker could not be told of an answer");
+        tracing::debug!(transport, %error, "an answer could not be acknowledged to the broker");
     }
 }

@@ -166,7 +166,7 @@ fn resume_url(url: &str) -> Result<String> {
         return Err(refuse("leave out the user and password: every receiver would see them".to_owned()));
     }
     if parsed.query().is_some() || url.contains('#') {
-        return Err(refuse("leave out what follows the path: the token is put at its end".to_owned()));
+        return Err(refuse("leave out the query and fragment: the token is appended to the path".to_owned()));
     }
     let path = match parsed.path().trim_end_matches('/') {
         "" => "/v1/resume",

@@ -22,7 +22,7 @@ pub enum Verdict<T> {
     Failed(String),
     /// It was not answered in time.
     TimedOut,
-    /// It was let go: its unit was closed without it.
+    /// It was cancelled: its unit was closed without it.
     Cancelled,
 }
 
@@ -56,8 +56,10 @@ impl<T> Answers<T> {
             Some(Verdict::Completed(output)) => Ok(output),
             Some(Verdict::Failed(reason)) => no_output(reason),
             Some(Verdict::TimedOut) => no_output("it was not answered in time".to_owned()),
-            Some(Verdict::Cancelled) => no_output("it was let go".to_owned()),
-            None => no_output("it asked for nothing".to_owned()),
+            Some(Verdict::Cancelled) => {
+                no_output("it was cancelled: its unit was closed without it".to_owned())
+            }
+            None => no_output("the unit had no requests".to_owned()),
         }
     }
 

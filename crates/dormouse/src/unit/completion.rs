@@ -17,14 +17,14 @@ pub struct Completion {
     pub result: Result<Json, String>,
     /// Who answers, if it was claimed.
     pub assignee: Option<String>,
-    /// Who is noted as having answered; without this, the assignee.
+    /// Who is recorded as having answered; by default the assignee.
     pub by: Option<String>,
-    /// What a resume token says it was made for.
+    /// What the resume token was made for, if it was answered with one.
     pub proof: Option<Proof>,
 }
 
 impl Completion {
-    /// Who answers, as far as it is known.
+    /// Who answers, if that is known.
     pub fn answered_by(&self) -> Option<&str> {
         self.by.as_deref().or(self.assignee.as_deref())
     }
@@ -54,7 +54,7 @@ impl std::fmt::Display for Which {
     }
 }
 
-/// What a resume token was made for, to be compared with what is there.
+/// What a resume token was made for, to compare with the interaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proof {
     /// The instance.
@@ -63,7 +63,7 @@ pub struct Proof {
     pub unit: UnitId,
     /// The send it went out with.
     pub sends: u32,
-    /// When it is no longer good.
+    /// When it expires.
     pub expires_at: Timestamp,
 }
 
@@ -75,11 +75,11 @@ pub enum Completed {
         /// Whether it closed the unit, and so woke the instance.
         woke: bool,
     },
-    /// It was answered before: this is the answer that was admitted.
+    /// It was answered before; this is the answer that was admitted then.
     Repeat(Result<Json, String>),
     /// It was refused, and nothing was changed.
     Refused(Refusal),
-    /// Its output was refused at the door, before the store was asked: the interaction waits on.
+    /// Its output was refused before the store was asked. The interaction still waits for its answer.
     Unfit {
         /// Which of the checks it failed.
         refusal: Refusal,
@@ -89,7 +89,7 @@ pub enum Completed {
 }
 
 impl Completed {
-    /// The same as a result, where what was refused is an error that names the interaction as its caller did.
+    /// Turns a refusal into an error that names the interaction as the caller did.
     pub fn admitted(self, to: Which) -> Result<Self, Error> {
         let (refusal, reason) = match self {
             Self::Refused(Refusal::Busy) => return Err(Error::Busy(Refusal::Busy.told().into())),
@@ -107,7 +107,7 @@ words! {
     Refusal: "reason to refuse a completion" {
         /// There is no such interaction.
         Unknown => "unknown",
-        /// Its time is over, or its unit was closed without it.
+        /// Its deadline has passed, or its unit was closed without it.
         Late => "late",
         /// Its instance was cancelled.
         Cancelled => "cancelled",
@@ -119,48 +119,50 @@ words! {
         Ambiguous => "ambiguous",
         /// Somebody else has claimed it.
         Claimed => "claimed",
-        /// Its unit asks for a list, and this is none, or one that is too long.
+        /// Its unit expects a list, but the output is not a list, or is too long.
         NotAList => "not_a_list",
-        /// Its output is not what the machine said it takes, by type.
+        /// Its output is not of the type that the machine accepts.
         Malformed => "malformed",
         /// Its output does not fit the machine's schema.
         Schema => "schema",
         /// The machine could not build the step's output from it.
         Projection => "projection",
-        /// It must be checked or built by what this process does not have.
+        /// It must be checked or built by the machine's code, which this process does not have.
         Unchecked => "unchecked",
         /// The resume token is not one of ours, or was altered, or was made for something else.
         Forged => "forged",
-        /// The resume token's time is over.
+        /// The resume token has expired.
         Expired => "expired",
-        /// Somebody else's transaction holds its instance at this moment.
+        /// Somebody else's transaction holds its instance at the moment.
         Busy => "busy",
     }
 }
 
 impl Refusal {
-    /// The reason in words.
+    /// The reason as a sentence, for error messages.
     pub const fn told(self) -> &'static str {
         match self {
             Self::Unknown => "there is no such interaction",
-            Self::Late => "its time is over, or its unit was closed without it",
+            Self::Late => "its deadline has passed, or its unit was closed without it",
             Self::Cancelled => "its instance was cancelled",
-            Self::Answered => "somebody else has answered it",
+            Self::Answered => "somebody else has already answered it",
             Self::OtherNamespace => "it belongs to another namespace",
             Self::Ambiguous => "several open interactions have this correlation id: name it by its id",
-            Self::Claimed => "somebody else has claimed it: wait until that claim is over",
-            Self::NotAList => "its unit asks for a list, and this is none, or a longer one than is taken",
-            Self::Malformed => "its output is not what the machine takes",
+            Self::Claimed => "somebody else has claimed it: wait until their claim ends",
+            Self::NotAList => {
+                "its unit expects a list, but the output is not a list, or is longer than the limit"
+            }
+            Self::Malformed => "its output is not of the type that the machine accepts",
             Self::Schema => "its output does not fit the machine's schema",
             Self::Projection => "the machine cannot build the step's output from it",
             Self::Unchecked => {
-                "it cannot be checked here: answer where the machine's code is, such as the program that runs its workers"
+                "this process has no code of the machine to check it: answer through a program that registers the machine"
             }
             Self::Forged => {
                 "the resume token is not one of ours, was altered, or was made for something else"
             }
             Self::Expired => "the resume token has expired",
-            Self::Busy => "another transaction holds its instance at this moment: send it again",
+            Self::Busy => "another transaction holds its instance at the moment: send it again",
         }
     }
 }

@@ -71,7 +71,7 @@ async fn one_whose_worker_is_gone(kit: Kit) {
     let id = kit.insert(m()).await;
     kit.claim_one(worker).await;
     kit.advance(Duration::from_secs(2));
-    says(&kit, id, "the worker that ran its step is gone: it will be taken back by the next reaper").await;
+    says(&kit, id, "the worker that ran its step is gone: the next reaper will take it back").await;
 }
 
 async fn one_that_will_be_tried_again_tells_when_and_why(kit: Kit) {

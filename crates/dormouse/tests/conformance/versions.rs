@@ -185,7 +185,7 @@ async fn what_the_registered_code_cannot_read_is_listed_and_left_as_it_is(kit: K
     let of = |id: InstanceId| listed.iter().find(|entry| entry.id == id).expect("it is listed");
     assert_eq!(listed.len(), 4, "{listed:?}");
     assert_eq!(of(broken).reason, "its migration fails: it has no cents");
-    assert_eq!(of(gone).reason, "it has no step \"Gone\" any more");
+    assert_eq!(of(gone).reason, "step \"Gone\" no longer exists");
     assert_eq!(of(unknown).reason, "no registered code runs machine m version 1");
     assert!(of(elsewhere).reason.contains("Paid.euros"), "{}", of(elsewhere).reason);
     assert_eq!((of(gone).machine.as_str(), of(gone).version, of(gone).step.as_str()), ("till", 2, "Gone"));

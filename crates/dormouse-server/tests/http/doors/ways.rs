@@ -396,7 +396,7 @@ const TOLD: &[(&str, &str)] = &[
     ("in its inbox: it was consumed", "no-signal"),
     ("there is no such interaction", "not-found"),
     ("<title>Not found", "not-found"),
-    ("its output is not what the machine takes", "output-refused"),
+    ("its output is not of the type that the machine accepts", "output-refused"),
     ("its output does not fit the machine", "output-refused"),
 ];
 

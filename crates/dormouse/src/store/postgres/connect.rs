@@ -57,7 +57,7 @@ impl Address {
         }
         let (url, own) = take_own(url)?;
         let options = PgConnectOptions::from_str(&url).map_err(|error| Error::CannotConnect {
-            reason: format!("the address is not understood: {error}"),
+            reason: format!("the address cannot be parsed: {error}"),
         })?;
         let says_sslmode = url.contains("sslmode=") || url.contains("ssl-mode=");
         let is_remote = options.get_socket().is_none() && is_remote(options.get_host());
@@ -233,7 +233,7 @@ fn take_own(url: &str) -> Result<(String, Own)> {
             _ => {
                 // The driver would log it with its value, which may be a secret.
                 let name = parameter.split('=').next().unwrap_or_default();
-                tracing::warn!(name, "a parameter of the database's address is not known, and is ignored");
+                tracing::warn!(name, "ignoring an unknown parameter of the database's address");
             }
         }
     }

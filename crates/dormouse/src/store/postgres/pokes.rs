@@ -134,7 +134,7 @@ async fn listen(own: u64, hub: Weak<Hub>, address: Address) {
                     connected.insert(listener)
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "cannot listen to pokes, polling meanwhile");
+                    tracing::debug!(%error, "cannot listen for pokes; polling meanwhile");
                     tokio::time::sleep(FAULT_PAUSE).await;
                     continue;
                 }
@@ -144,7 +144,7 @@ async fn listen(own: u64, hub: Weak<Hub>, address: Address) {
             Ok(Ok(Some(notification))) => hear(own, &hub, notification.payload()),
             Ok(Ok(None)) => connected = None,
             Ok(Err(error)) => {
-                tracing::debug!(%error, "lost the connection that listens to pokes");
+                tracing::debug!(%error, "lost the connection that listens for pokes");
                 connected = None;
             }
             Err(_) if is_alive(listener).await => {}
@@ -159,7 +159,7 @@ async fn is_alive(listener: &mut PgListener) -> bool {
     let answer = tokio::time::timeout(FAULT_PAUSE * 4, listener.execute("select 1")).await;
     let alive = matches!(answer, Ok(Ok(_)));
     if !alive {
-        tracing::info!("the connection that listens to pokes is dead: connecting again");
+        tracing::info!("the connection that listens for pokes is dead: connecting again");
     }
     alive
 }
@@ -170,7 +170,7 @@ fn hear(own: u64, hub: &Hub, payload: &str) {
         Ok(Poke { queues, wake_at, ended, cancel, braked, .. }) => {
             hub.apply(&Effects { queues, wake_at, ended, cancel, braked });
         }
-        Err(error) => tracing::debug!(%error, "a poke that is not understood"),
+        Err(error) => tracing::debug!(%error, "ignoring a poke that cannot be parsed"),
     }
 }
 
@@ -198,7 +198,7 @@ mod tests {
             let poke = Poke { from, cancel: vec![InstanceId(id)], ..Poke::default() };
             payloads(poke).iter().for_each(|payload| hear(1, &hub, payload));
         }
-        // What is not understood, of a newer version perhaps, is passed over.
+        // A poke that cannot be parsed, perhaps from a newer version, is skipped.
         hear(1, &hub, "no JSON");
         hear(1, &hub, r#"{"from":2,"cancel":[50],"more":true}"#);
         let heard: Vec<_> = std::iter::from_fn(|| cancels.try_recv().ok()).collect();

@@ -162,7 +162,7 @@ fn refused(error: sqlx::Error) -> Error {
     }
     if sqlstate(&error).as_deref() == Some("25P02") {
         return Error::OwnWrites(
-            "a statement of the step failed before, and the step went on regardless".into(),
+            "an earlier statement of the step failed, and the step did not return its error".into(),
         );
     }
     Error::OwnWrites(Box::new(error))

@@ -141,7 +141,7 @@ pub(super) fn readable<T>(rows: &[PgRow], read: impl Fn(&PgRow) -> Result<T>) ->
     let readable = |row: &PgRow| match read(row) {
         Err(Error::StrangeValue(reason)) => {
             let id: Option<i64> = row.try_get("id").ok();
-            tracing::error!(id, reason, "a stored row cannot be read, and is left out");
+            tracing::error!(id, reason, "a stored row cannot be read and is skipped");
             None
         }
         other => Some(other),

@@ -29,7 +29,7 @@ pub(super) fn is_strange(error: &rusqlite::Error) -> bool {
 
 /// A value that no verb of ours writes.
 pub(super) fn strange(what: &str, value: &str) -> rusqlite::Error {
-    let reason = format!("{value:?} is no {what}: it was changed by hand, or by a newer version");
+    let reason = format!("{value:?} is not a valid {what}: it was changed by hand, or by a newer version");
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, reason.into())
 }
 
@@ -37,7 +37,7 @@ pub(super) fn strange(what: &str, value: &str) -> rusqlite::Error {
 pub(super) fn readable<T>(id: Option<i64>, row: rusqlite::Result<T>) -> rusqlite::Result<Option<T>> {
     match row {
         Err(error) if is_strange(&error) => {
-            tracing::error!(id, %error, "a stored row cannot be read, and is left out");
+            tracing::error!(id, %error, "a stored row cannot be read and is skipped");
             Ok(None)
         }
         other => other.map(Some),

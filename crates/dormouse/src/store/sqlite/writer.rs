@@ -227,7 +227,7 @@ fn write_group(conn: &Connection, clock: &dyn Clock, mut group: Vec<Box<dyn Job>
             if group.len() == 1 {
                 return group.remove(0).answer(Err(error));
             }
-            tracing::debug!(%error, writes = group.len(), "a group failed, writing its parts alone");
+            tracing::debug!(%error, writes = group.len(), "a group failed: writing its parts one by one");
             for mut job in group {
                 let alone = write_once(conn, clock, std::slice::from_mut(&mut job), fsyncs);
                 job.answer(alone);

@@ -50,7 +50,9 @@ impl Poster {
         let host = url.host().expect("checked from the start").trim_matches(['[', ']']);
         let is_tls = url.scheme_str() == Some("https");
         if !is_tls && self.targets == Targets::Public {
-            return Err(Failure::Refused("without TLS anybody could read it: use https".to_owned()));
+            return Err(Failure::Refused(
+                "without TLS anybody on the way could read it: use https".to_owned(),
+            ));
         }
         let stream = self.connect(host, url.port_u16().unwrap_or(if is_tls { 443 } else { 80 })).await?;
         let request = request(url, headers, body)?;
@@ -69,7 +71,7 @@ impl Poster {
         let allowed: Vec<_> = found.iter().filter(|address| self.targets.allow(address.ip())).collect();
         if allowed.is_empty() && !found.is_empty() {
             let reason =
-                format!("{host} is no public address; allow it with `Targets::Any` if it is your own");
+                format!("{host} is not a public address; if it is your own, allow it with `Targets::Any`");
             return Err(Failure::Refused(reason));
         }
         let mut failure = Failure::Lost(format!("{host} has no address"));
@@ -118,7 +120,7 @@ impl Poster {
             roots.add(root).map_err(|error| error.to_string())?;
         }
         if roots.is_empty() {
-            return Err("there is no certificate in them; give PEM text".to_owned());
+            return Err("they contain no certificate; pass PEM text".to_owned());
         }
         self.tls = OnceLock::from(client(roots).map_err(|error| error.to_string())?);
         Ok(())

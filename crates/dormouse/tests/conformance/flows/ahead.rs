@@ -80,7 +80,9 @@ async fn what_cannot_happen_or_is_not_known_is_refused(kit: Kit) {
         let client = client.clone();
         async move { client.what_if(id, happening).await.expect_err("it cannot be").to_string() }
     };
-    assert!(refused(large, Happening::Children).await.contains("that cannot happen to it as it is"));
+    assert!(
+        refused(large, Happening::Children).await.contains("this cannot happen to it in its present status")
+    );
     assert!(refused(small, approved("Ada")).await.contains("it has ended"));
     let malformed = Happening::Signal(NewSignal::new("approval", Json::null()));
     assert!(matches!(client.what_if(large, malformed).await, Err(Error::PayloadRefused { .. })));
@@ -126,7 +128,7 @@ async fn a_part_that_is_gone_or_moved_under_waiting_instances_is_found(kit: Kit)
     let found = diff(&kit, moved.then(act(ship))).await;
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((found[0].kind, found[0].count), (DifferenceKind::StepGone, 2));
-    assert_eq!(found[0].reason, "it has no step \"approval\" any more; is it \"office/approval\" now?");
+    assert_eq!(found[0].reason, "step \"approval\" no longer exists; is it \"office/approval\" now?");
     assert_eq!(found[0].examples, [ids[1], ids[0]]);
     let found = diff(&kit, approval().version(2)).await;
     assert_eq!(found[0].kind, DifferenceKind::NoCode);

@@ -203,7 +203,7 @@ impl Machine for Astray {
 
 async fn a_machine_that_takes_something_at_no_step_of_its_own_is_refused(kit: Kit) {
     let refused = kit.engine().machine(Astray).start().await.err().expect("a refusal").to_string();
-    assert!(refused.contains("\"Elsewhere\", which is none of its steps"), "{refused}");
+    assert!(refused.contains("\"Elsewhere\", but it has no such step"), "{refused}");
 }
 
 /// An engine, and a quote for three pieces that somebody is asked for.
