@@ -26,7 +26,8 @@ use crate::limits::check_name;
 use crate::store::{ServerStore, Store, Written};
 use crate::{DEFAULT_NAMESPACE, Error, History, Limits, Registry, Result};
 
-/// What callers use. Cheap to clone.
+/// Starts, signals, waits for, looks at and operates on instances. It needs a store and no engine, so it also works in
+/// a program that runs no steps. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     store: Arc<dyn Store>,
@@ -38,7 +39,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of a store that is open already.
+    /// A client of a store that is already open. It knows no machines: where they are registered, use
+    /// [`Engine::client`](crate::Engine::client) instead.
     pub fn on(store: Arc<dyn Store>) -> Self {
         Self::new(store, Arc::default(), Limits::default(), History::On)
     }
@@ -59,7 +61,8 @@ impl Client {
         }
     }
 
-    /// The same client in another namespace: what it starts is there, and it finds what is there, by id or key.
+    /// The same client in another namespace. It starts instances there, and finds only instances of that namespace, by
+    /// id or by key.
     pub fn in_namespace(&self, namespace: &str) -> Result<Self> {
         check_name("namespace", namespace)?;
         Ok(Self { namespace: namespace.into(), ..self.clone() })
@@ -75,7 +78,8 @@ impl Client {
         &self.store
     }
 
-    /// The same store with what a server needs beside; an error if the store leaves that out.
+    /// The same store as a [`ServerStore`], for a program that serves HTTP. Fails with [`Error::WrongStore`] if the
+    /// store does not implement it.
     pub fn server_store(&self) -> Result<Arc<dyn ServerStore>> {
         self.store.clone().server().ok_or(Error::WrongStore {
             asked_for: "server",
@@ -83,23 +87,23 @@ impl Client {
         })
     }
 
-    /// The bounds on what it hands in: those of the engine it comes from.
+    /// The limits on what it sends: those of its engine.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The machines it knows: those of the engine it comes from.
+    /// The machines it knows: those of its engine.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// Compares the machines it knows with the live rows of every namespace: the gate before a deploy. Nothing is run but
-    /// migrations, as a dry run; `progress` is told how many rows were looked at.
+    /// Compares the machines it knows with the live rows of every namespace. Use it as a gate before a deploy. It runs
+    /// nothing but migrations, as a dry run; `progress` is called with the number of rows compared so far.
     pub async fn diff(&self, progress: impl FnMut(u64)) -> Result<Diff> {
         diff(&*self.store, &self.registry, progress).await
     }
 
-    /// Passes on what a write made possible, and gives its answer.
+    /// Sends a write's pokes and returns its value.
     fn applied<T>(&self, written: Written<T>) -> T {
         self.store.poke(&written.effects);
         written.value

@@ -1,4 +1,4 @@
-//! What a step knows about the instance it runs for.
+//! The context of a step: what it knows about its instance.
 
 mod behind;
 mod consumption;
@@ -21,10 +21,10 @@ use crate::{
     VerdictStream, Wake,
 };
 
-/// The largest report of a step's progress: it is written again and again while the step runs.
+/// The largest progress report, in bytes. It is small because a report is written again and again while the step runs.
 const PROGRESS_BYTES_MAX: usize = 8 * 1024;
 
-/// What a step is handed besides its state.
+/// What a step gets besides its state: its instance's identity, why it woke, its signals, children and answers.
 #[derive(Clone, Debug)]
 pub struct Context {
     pub(crate) id: InstanceId,
@@ -46,8 +46,8 @@ pub struct Context {
     pub(crate) progress: Arc<Mutex<Option<Json>>>,
 }
 
-/// A signal that an instance received and whose payload is not of the type that its step asks for. It stays in the
-/// inbox until somebody drops or edits it, or the instance is done.
+/// A received signal whose payload is not of the type that the step asked for. It stays in the inbox until somebody
+/// drops or edits it, or the instance is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnreadSignal {
@@ -59,15 +59,15 @@ pub struct UnreadSignal {
     pub error: String,
 }
 
-/// Whose child an instance is, and which one.
+/// The parent of a child, and which of its children it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParentRef {
     /// The parent.
     pub id: InstanceId,
     /// Which of the parent's spawns and dispatches it came from, counted from 1.
     pub round: u32,
-    /// Its place in the list that was spawned, counted from 0. A child that was dropped because its key was taken
-    /// keeps its place free, so this is always the place in the parent's own list.
+    /// Its index in the spawned list, from 0. A child that was dropped because its key was taken leaves a gap, so this
+    /// is always the index in the parent's own list.
     pub index: u32,
 }
 
@@ -76,7 +76,7 @@ pub struct ParentRef {
 pub struct ChildView {
     /// Its id.
     pub id: InstanceId,
-    /// Its place in the list that was spawned, counted from 0.
+    /// Its index in the spawned list, from 0.
     pub index: u32,
     /// Its machine.
     pub machine: String,
@@ -88,10 +88,10 @@ pub struct ChildView {
     pub status: Status,
     /// The step it is at, or ended at.
     pub step: String,
-    /// The state of that step; `None` of a child that is done. A parent reads what a done child made from its output,
-    /// so its state is not loaded: a claim brings at most one document for each child.
+    /// The state of that step; `None` for a child that is done. A parent reads a done child's output, so its state is
+    /// not loaded: a claim reads at most one document per child.
     pub state: Option<Json>,
-    /// What it is done with.
+    /// Its output, if it is done.
     pub output: Option<Json>,
     /// Why it failed or was cancelled.
     pub error: Option<String>,
@@ -104,7 +104,7 @@ impl ChildView {
     }
 
     /// Its step and state as its machine's own enum: how far a child got that failed, was cancelled or still runs.
-    /// `None` of one that is done.
+    /// `None` for a child that is done.
     ///
     /// Fails if the child is of another machine, or its state does not decode because it is of another version.
     pub fn state_as<M: Machine>(&self) -> Result<Option<M::State>> {
@@ -142,7 +142,7 @@ impl Context {
         self.parent
     }
 
-    /// Its place among its siblings: in the list that its parent spawned, counted from 0. `None` of a root.
+    /// Its index in the list that its parent spawned, from 0. `None` for a root.
     pub fn index(&self) -> Option<u32> {
         self.parent.map(|parent| parent.index)
     }
@@ -152,7 +152,7 @@ impl Context {
         self.attempt
     }
 
-    /// The fencing token: grows with every commit, so an outside system can refuse an older one.
+    /// The fencing token. It grows with every commit, so an outside system can refuse a request with an older one.
     pub fn seq(&self) -> u64 {
         self.seq
     }
@@ -162,16 +162,16 @@ impl Context {
         self.wake
     }
 
-    /// Whether a deadline woke it. A signal may have come all the same: look at what was received first.
+    /// Whether a deadline woke it. A signal may have come as well, so look at the received signals first.
     pub fn timed_out(&self) -> bool {
         self.wake == Some(Wake::Timeout)
     }
 
-    /// The payloads of the awaited signals of this name, in order of arrival. One that cannot be read is left out: it is
-    /// not consumed, stays in the inbox, and is listed by [`Context::unreadable`].
+    /// The payloads of the awaited signals of this name, in order of arrival. A signal that cannot be read is left out:
+    /// it is not consumed, stays in the inbox, and is listed by [`Context::unreadable`].
     ///
-    /// Fails if a signal woke the step, and none of those that it awaits can be read. A machine that declares what it
-    /// [accepts](Machine::accepts) does not see that: it goes on waiting.
+    /// Fails if a signal woke the step and none of the awaited signals can be read. That does not happen to a machine
+    /// that declares what it [accepts](Machine::accepts): its instance goes on waiting.
     pub fn received<T: DeserializeOwned>(&self, signal: Signal<T>) -> Result<Vec<T>> {
         let mut payloads = Vec::new();
         let mut first_error = None;
@@ -208,12 +208,12 @@ impl Context {
         &self.inbox
     }
 
-    /// The children of the round that this step was parked on, in order of their spawning.
+    /// The children that this step was parked on, in the order in which they were spawned.
     pub fn children(&self) -> &[ChildView] {
         &self.children
     }
 
-    /// The outputs of those children that are done, in order of their spawning.
+    /// The outputs of those children that are done, in the order in which they were spawned.
     pub fn outputs<T: for<'de> Deserialize<'de>>(&self) -> Result<Vec<T>> {
         self.children.iter().filter_map(|child| child.output().transpose()).collect()
     }
@@ -223,25 +223,25 @@ impl Context {
         self.unit_stream().await?.all().await
     }
 
-    /// Like [`Context::unit`], for a unit too large to have in memory as a whole: read a page at a time.
+    /// Like [`Context::unit`], but reads a page at a time. Use it for a unit whose answers do not fit in memory.
     pub async fn unit_stream<T: DeserializeOwned>(&self) -> Result<VerdictStream<T>> {
         let unit = self.own.behind()?.unit(self.id).await?.ok_or(Error::NoUnit(self.id))?;
         Ok(VerdictStream::new(self.own.behind()?.clone(), unit))
     }
 
-    /// The store's time when the step was handed out.
+    /// The store's time when the step was claimed.
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Whether someone asked to cancel the instance: whatever the step returns, it will be `cancelled`.
+    /// Whether someone requested to cancel the instance. If so, it ends as `cancelled`, whatever the step returns.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
     }
 
     /// Reports how far the step has come: any value of up to 8 KiB of JSON. Those who watch the instance see the last
-    /// one at once, and it is kept with the event of the step's outcome. It is no commit: a step that runs again starts
-    /// from its state.
+    /// report at once, and it is stored with the event of the step's outcome. It is not a commit: a step that runs
+    /// again starts from its state.
     pub fn progress<T: Serialize + ?Sized>(&self, value: &T) -> Result<()> {
         let value = Json::encode("progress", value)?;
         let limits = Limits { document_bytes_max: PROGRESS_BYTES_MAX, ..Limits::default() };
@@ -251,12 +251,12 @@ impl Context {
         Ok(())
     }
 
-    /// Resolves when someone asks to cancel the instance.
+    /// Resolves when someone requests to cancel the instance. Use it to end a long step early.
     pub async fn cancelled(&self) {
         self.cancel.cancelled().await;
     }
 
-    /// Becomes the context of the next step, on the same claim.
+    /// Turns it into the context of the next step, on the same claim.
     pub(crate) fn go_on(&mut self, seq: u64, inbox: Vec<InboxSignal>, now: Timestamp) {
         self.attempt = 0;
         self.seq = seq;
@@ -268,7 +268,7 @@ impl Context {
         self.now = now;
     }
 
-    /// The first awaited signal that can be read. It is the only one that the outcome consumes.
+    /// The first awaited signal that can be read. The outcome consumes only this one.
     pub(crate) fn take_first(&self, reads: Check) -> Option<&InboxSignal> {
         let can_read = |received: &&InboxSignal| match reads(&received.payload) {
             Ok(()) => true,
@@ -282,7 +282,7 @@ impl Context {
         Some(first)
     }
 
-    /// What the step reported last, for the outcome's event.
+    /// The last progress report, for the outcome's event.
     pub(crate) fn take_progress(&self) -> Option<Json> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -292,12 +292,12 @@ impl Context {
         self.consumption.handed(self.received_all().map(|signal| signal.id))
     }
 
-    /// Those that its progress consumes: what it could not read is not used up.
+    /// The signals that its progress consumes. Those that it could not read are not consumed.
     pub(crate) fn received_ids(&self) -> Vec<SignalId> {
         self.consumption.consumed(self.received_all().map(|signal| signal.id))
     }
 
-    /// Notes a signal that the step was handed and cannot be read.
+    /// Notes a received signal that the step cannot read.
     pub(crate) fn cannot_read(&self, received: &InboxSignal, error: String) {
         self.consumption.cannot_read(received, error);
     }

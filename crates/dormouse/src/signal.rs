@@ -55,29 +55,29 @@ impl<T> From<Signal<T>> for String {
     }
 }
 
-/// A signal as a machine declares it: its payloads are checked before they are stored, by its type where the machine's
-/// code is, and by the type's [`Outline`] where it is not.
+/// A signal as a machine declares it. Its payloads are checked before they are stored: by its type in a process that
+/// has the machine's code, and by the type's [`Outline`] in one that does not.
 #[derive(Clone, Debug)]
 pub struct Accepts {
     /// The signal's name.
     pub name: &'static str,
     /// Another name by which it may be sent.
     pub(crate) also: Option<String>,
-    /// Says why a payload does not decode into the declared type.
+    /// Returns why a payload does not decode into the declared type.
     pub check: fn(&Json) -> Result<(), String>,
-    /// Makes up payloads of the declared type, the simplest first.
+    /// Makes example payloads of the declared type, the simplest first.
     pub examples: fn() -> Vec<Json>,
-    /// Tells what its payloads look like.
+    /// Describes what its payloads look like.
     pub form: fn() -> Form,
-    /// Tells what its payloads must look like to be read.
+    /// Describes what its payloads must look like so that they decode.
     pub outline: fn() -> Outline,
     /// The JSON Schema that its payloads fit.
     pub schema: Option<serde_json::Value>,
 }
 
 impl Accepts {
-    /// Refuses a payload that does not fit this JSON Schema, also where the machine's code is not. The schema holds all
-    /// that it refers to: nothing is fetched.
+    /// Also refuses a payload that does not fit this JSON Schema, even in a process without the machine's code. The
+    /// schema must contain everything that it refers to: nothing is fetched.
     ///
     /// ```
     /// # use dormouse::{Accepts, Signal};
@@ -105,7 +105,7 @@ impl From<&Accepts> for Accepted {
     }
 }
 
-/// Examples of one payload: enough to tell its cases apart.
+/// Examples of one payload: enough to cover its cases.
 const EXAMPLES_MAX: usize = 6;
 
 impl<T: DeserializeOwned> From<Signal<T>> for Accepts {
@@ -144,7 +144,7 @@ pub struct NewSignal {
     pub name: String,
     /// Its payload.
     pub payload: Json,
-    /// Makes redelivery a no-op for the life of the instance.
+    /// Its dedup key: another signal with this key is ignored for the life of the instance.
     pub dedup_key: Option<String>,
 }
 
@@ -190,12 +190,12 @@ pub struct InboxSignal {
     pub at: Timestamp,
 }
 
-/// Whom a verb addresses, in the caller's namespace: an instance's id, or its key.
+/// The instance that a call addresses, in the caller's namespace: by id or by key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// By id.
     Id(InstanceId),
-    /// By key: whoever holds it now, else the newest instance that had it.
+    /// By key: the instance that holds it now, or else the newest one that held it.
     Key(String),
 }
 
@@ -226,7 +226,7 @@ impl From<String> for Target {
     }
 }
 
-/// What became of a signal.
+/// The result of sending a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivered {
     /// It is in the inbox; `woke` says whether the instance was parked on it.
@@ -240,6 +240,6 @@ pub enum Delivered {
     Duplicate,
     /// The target is unknown or has ended; nothing was stored.
     NoTarget,
-    /// The target's inbox holds as much as it may; nothing was stored.
+    /// The target's inbox is full; nothing was stored.
     InboxFull,
 }

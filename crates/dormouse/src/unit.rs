@@ -1,4 +1,4 @@
-//! Await units: what a step asks of the outside world, and how long it sleeps for the answers.
+//! Await units: requests of a step to the outside world, on whose answers its instance parks.
 
 mod answers;
 mod completion;
@@ -18,9 +18,9 @@ use crate::limits::{Limits, check_name};
 use crate::words::words;
 use crate::{At, Error, Json, Result, When};
 
-/// The transport of a unit that names none: nothing is sent, people and programs list and complete.
+/// The transport of a unit that names none. Nothing is sent: people and programs list the interactions and answer them.
 pub const INTERACTION_API: &str = "api";
-/// How many items of an `each` are in flight at a time, unless said otherwise.
+/// How many items of an `each` are in flight at a time by default.
 const IN_FLIGHT: u32 = 64;
 
 words! {
@@ -53,7 +53,7 @@ words! {
     OnFailure: "way to take a failed item" {
         /// The unit has failed; what is still open in it is let go.
         Fail => "fail",
-        /// It is told in the item's verdict, and the unit goes on.
+        /// The item's verdict reports it, and the unit goes on.
         Report => "report",
     }
 }
@@ -69,7 +69,7 @@ words! {
 ///     .item_timeout(Duration::from_secs(60)).on_failure(OnFailure::Report);
 /// ```
 ///
-/// `K` says which options fit: a unit that asks [`PerItem`] has more of them than one that asks [`AsOne`].
+/// `K` decides which options there are: a unit that asks [`PerItem`] has more of them than one that asks [`AsOne`].
 #[derive(Clone, Debug)]
 #[must_use = "a unit is opened by returning `Outcome::dispatch`"]
 pub struct Unit<R, K = AsOne> {
@@ -129,7 +129,7 @@ impl<R: Serialize> Unit<R, PerItem> {
         self
     }
 
-    /// How many items must complete; then the others are let go. Without it, all are waited for.
+    /// How many items must complete; then the others are cancelled. By default the unit waits for all.
     pub fn quorum(mut self, completed: u32) -> Self {
         self.quorum = Some(completed);
         self
@@ -156,56 +156,56 @@ impl<R: Serialize, K> Unit<R, K> {
         }
     }
 
-    /// Sends by this transport; without it nothing is sent, and the interaction API shows what is asked.
+    /// Sends the requests by this transport. By default nothing is sent: the requests are listed in the interaction
+    /// API.
     pub fn transport(mut self, name: impl Into<String>) -> Self {
         self.transport = name.into();
         self
     }
 
-    /// Sets the deadline of the whole unit: a wake, not a failure.
+    /// Sets the deadline of the whole unit. When it passes, the step wakes; that is not a failure.
     pub fn timeout(mut self, after: impl Into<When>) -> Self {
         self.timeout = Some(after.into());
         self
     }
 
-    /// How long each request may go unanswered, from when it may be sent.
+    /// How long each request may go unanswered, from the moment at which it may be sent.
     pub fn item_timeout(mut self, after: Duration) -> Self {
         self.item_timeout = Some(after);
         self
     }
 
-    /// What an item that failed or came too late does: `Report` by default for `each`, `Fail` for all others.
+    /// What a failed or late item does to the unit. The default is `Report` for `each` and `Fail` for all others.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
 
-    /// Names each request's effect, so that whoever gets it twice does it once. Without it, a random key is made.
+    /// Names each request's effect, so that a receiver that gets it twice acts once. By default a random key is made.
     pub fn idempotency_key(mut self, key: impl FnMut(&R) -> String) -> Self {
         self.idempotency_keys = self.requests.iter().map(key).collect();
         self
     }
 
-    /// Names each request by an id that its answer carries.
+    /// Gives each request an id by which its answer can name it.
     pub fn correlation_id(mut self, id: impl FnMut(&R) -> String) -> Self {
         self.correlation_ids = self.requests.iter().map(id).collect();
         self
     }
 
-    /// Asks this person or program: it is listed for them. Others may answer all the same; see
-    /// [`Interaction::answered_by`].
+    /// Lists the requests for this person or program. Others may still answer; see [`Interaction::answered_by`].
     pub fn for_assignee(self, who: impl Into<String>) -> Self {
         let who = who.into();
         self.for_assignees(|_| who.clone())
     }
 
-    /// Asks each request of the person or program that this names.
+    /// Lists each request for the person or program that this returns.
     pub fn for_assignees(mut self, who: impl FnMut(&R) -> String) -> Self {
         self.assignees = self.requests.iter().map(who).collect();
         self
     }
 
-    /// Asks this group: it is listed for them, and anyone may claim and answer it.
+    /// Lists the requests for this group. Anyone may claim and answer them.
     pub fn for_group(mut self, group: impl Into<String>) -> Self {
         self.group = Some(group.into());
         self
@@ -258,22 +258,22 @@ impl<R: Serialize> Unit<Vec<R>> {
     }
 }
 
-/// A unit over JSON, and where its instance goes when it is closed: what the engine commits.
+/// A unit over JSON, with the step that follows when it is closed, as the engine commits it.
 #[derive(Clone, Debug)]
 pub struct Dispatch {
-    /// Where to, when the unit is closed.
+    /// The step and state that follow when the unit is closed.
     pub at: At,
     /// Its shape.
     pub shape: Shape,
     /// Its requests, one for each interaction.
     pub asks: Vec<Ask>,
-    /// How many items are in it: for `each`, as many as requests; for a batch, as many as its one request holds.
+    /// How many items it has: for `each` one per request; for a batch, those in its one request.
     pub items: usize,
     /// How it is sent.
     pub transport: String,
     /// The unit's deadline.
     pub timeout: Option<When>,
-    /// Each interaction's, from when it may be sent.
+    /// Each interaction's deadline, from the moment at which it may be sent.
     pub item_timeout: Option<Duration>,
     /// How many interactions may be unresolved at a time; `None` is all.
     pub in_flight: Option<u32>,
@@ -281,7 +281,7 @@ pub struct Dispatch {
     pub on_failure: OnFailure,
     /// How many items must complete; `None` waits for all.
     pub quorum: Option<u32>,
-    /// The longest list that may come back; the engine's limit.
+    /// The longest list that an answer may have: the engine's limit.
     pub outputs_max: usize,
 }
 
@@ -335,7 +335,7 @@ impl Dispatch {
         })
     }
 
-    /// How many interactions must complete before the rest is let go; `None` waits for all to be resolved.
+    /// How many interactions must complete before the rest is cancelled; `None` waits for all.
     pub(crate) fn needed(&self) -> Option<u32> {
         self.quorum.map(|quorum| quorum.min(self.asks.len() as u32))
     }

@@ -1,4 +1,4 @@
-//! Repairing inboxes: dropping and editing signals that got there.
+//! Repairing inboxes: dropping and editing signals in them.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -8,23 +8,25 @@ use crate::store::{Amend, AmendRequest};
 use crate::{Error, InstanceId, Json, NewSignal, Result, SignalId, Target};
 
 impl Client {
-    /// Removes a signal from an instance's inbox, and its dedup key with it, so that it can be sent again. An instance
-    /// that it alone had woken waits again. The inbox of one that failed or was cancelled can be amended before a retry.
+    /// Removes a signal from an instance's inbox, together with its dedup key, so that it can be sent again. An
+    /// instance that only this signal had woken waits again. The inbox of one that failed or was cancelled can be
+    /// amended before a retry.
     ///
-    /// While a step of the instance runs it is [`Error::WrongStatus`], as the step may have read the signal.
+    /// While a step of the instance runs, this fails with [`Error::WrongStatus`], because the step may have read the
+    /// signal.
     #[must_use = "nothing is dropped before the call is awaited"]
     pub fn drop_signal(&self, target: impl Into<Target>, signal: SignalId) -> AmendCall<'_> {
         AmendCall::new(self, target.into(), signal, Amend::Drop)
     }
 
-    /// Gives a signal in an instance's inbox another payload, which is checked as if it were sent. An instance that is
-    /// parked on it is woken. See [`Client::drop_signal`].
+    /// Replaces the payload of a signal in an instance's inbox. The new payload is checked as if it were sent. An
+    /// instance that is parked on the signal wakes. See [`Client::drop_signal`].
     #[must_use = "nothing is edited before the call is awaited"]
     pub fn edit_signal(&self, target: impl Into<Target>, signal: SignalId, payload: Json) -> AmendCall<'_> {
         AmendCall::new(self, target.into(), signal, Amend::Edit(payload))
     }
 
-    /// Refuses a payload that the instance's machine does not take for this signal.
+    /// Refuses a payload that the instance's machine does not accept for this signal.
     async fn check_edit(&self, target: &Target, id: SignalId, payload: &Json) -> Result<()> {
         self.limits.check_document("signal payload", payload)?;
         let instance = self.get(target.clone()).await?.ok_or_else(|| Error::NotFound(target.clone()))?;
@@ -32,13 +34,13 @@ impl Client {
         let signal = inbox.into_iter().find(|signal| signal.id == id);
         let signal = signal.ok_or(Error::NoSignal { id: instance.id, signal: id })?;
         let sent = NewSignal::new(signal.name, payload.clone());
-        // It is there, so its name is not in question.
+        // The signal is already in the inbox, so its name needs no check.
         let names = std::slice::from_ref(&sent.name);
         self.check_signal(&instance.machine, instance.version, names, &sent).await
     }
 }
 
-/// A repair of an inbox under way: options, then `.await`.
+/// A repair of an inbox that is not sent yet: set options, then `.await` it.
 #[must_use = "nothing is changed before it is awaited"]
 pub struct AmendCall<'a> {
     client: &'a Client,
@@ -51,8 +53,7 @@ impl<'a> AmendCall<'a> {
         Self { client, target, request: AmendRequest { signal, amend, expected_seq: None } }
     }
 
-    /// Does it only if the instance is at this `seq`, so that nobody acts on what moved in between; else
-    /// [`Error::StaleSeq`].
+    /// Acts only if the instance is still at this `seq`; otherwise fails with [`Error::StaleSeq`].
     pub fn expected_seq(mut self, seq: u64) -> Self {
         self.request.expected_seq = Some(seq);
         self

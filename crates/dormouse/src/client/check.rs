@@ -1,5 +1,5 @@
-//! What is checked before it is stored: places against the code that will read them or what it declared, and queues
-//! against those that are known.
+//! Checks before anything is stored: steps and states against the code that will read them or its declaration, and
+//! queues against the known ones.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,21 +8,21 @@ use super::Client;
 use crate::limits::nearest;
 use crate::{At, DynMachine, Error, Json, NewInstance, Result};
 
-/// A reason may quote what does not fit, and that may be long.
+/// A reason may quote the value that does not fit, and that may be long.
 const REASON_CHARS_MAX: usize = 500;
 
-/// The queue of whatever names no other.
+/// The queue of instances that name no other.
 const DEFAULT_QUEUE: &str = "default";
 
 impl Client {
-    /// Refuses an instance that is malformed, or whose state its machine could not read: by its code, if that is here, or
-    /// else as far as what it declares can tell.
+    /// Refuses an instance that is malformed, or whose state its machine could not read. Its code decides if it is
+    /// registered here, otherwise its declaration.
     pub async fn check(&self, new: &NewInstance) -> Result<()> {
         new.check(&self.limits)?;
         self.check_place(&new.machine, new.version, &new.at).await
     }
 
-    /// Refuses a place at which instances of this machine and version could not run.
+    /// Refuses a step and state from which instances of this machine and version could not run.
     pub(super) async fn check_place(&self, machine: &str, version: u32, at: &At) -> Result<()> {
         let checked = match self.registry.get(machine, version) {
             Some(code) => by_code(&**code, version, at),
@@ -38,8 +38,8 @@ impl Client {
         })
     }
 
-    /// Refuses a state that was edited by hand, if it has members that the machine would not read and that were not
-    /// there before: they would be ignored, which is not what anybody meant.
+    /// Refuses a state that was edited by hand if it has new members that the machine does not read: they would be
+    /// ignored, which is not what anybody meant.
     pub(super) async fn check_edited(
         &self,
         machine: &str,
@@ -61,7 +61,7 @@ impl Client {
         }
     }
 
-    /// Refuses those that come as JSON and that their machine could not read. What comes in its type fits by itself.
+    /// Refuses states that come as JSON and that their machine could not read. A typed state always fits.
     pub(super) async fn check_places(&self, batch: &[NewInstance]) -> Result<()> {
         for new in batch.iter().filter(|new| !new.is_typed) {
             self.check_place(&new.machine, new.version, &new.at).await?;
@@ -89,7 +89,7 @@ impl Client {
     }
 }
 
-/// Says why this code could not run an instance of this version at this place.
+/// Returns why this code could not run an instance of this version from this step and state.
 fn by_code(code: &dyn DynMachine, version: u32, at: &At) -> Result<(), String> {
     if code.version() == version {
         return code.check(at);

@@ -1,5 +1,5 @@
-//! The doors of the client: every signal and every answer is checked here before the store sees it, against what the code
-//! that is registered here says, or else what a worker elsewhere declared.
+//! Every signal and every answer is checked here before the store sees it: by the code that is registered here, or else
+//! against what a worker elsewhere declared.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::gate::{Gates, Unfit};
 use crate::{Answering, Error, InboxSignal, Instance, Interaction, Json, NewInstance, NewSignal, Result};
 
 impl Client {
-    /// The output that is stored for an answer to this interaction, if it is what the machine that asked takes.
+    /// The output to store for an answer to this interaction, if the machine that asked accepts it.
     pub(crate) async fn output(
         &self,
         asked: &Interaction,
@@ -19,7 +19,7 @@ impl Client {
     ) -> Result<Result<Json, Unfit>> {
         self.limits.check_document("output", &answer)?;
         let Some(gates) = self.gates(&asked.machine, asked.version).await? else { return Ok(Ok(answer)) };
-        // Only a projector is told who and when, so only for one the store is asked for its time.
+        // Only a projector needs to know who answered and when, so only then is the store asked for its time.
         let answering = match gates.build_at(&asked.step) {
             true => Some(Answering { by: by.map(str::to_owned), at: self.store.about().await?.now }),
             false => None,
@@ -27,7 +27,7 @@ impl Client {
         Ok(gates.answer(&self.limits, asked, answer, answering.as_ref()))
     }
 
-    /// Refuses a signal that the machine does not declare though it names those it takes, or whose payload it refuses.
+    /// Refuses a signal whose name is not among those that the machine declares, or whose payload the machine refuses.
     pub(super) async fn check_signal(
         &self,
         machine: &str,
@@ -41,15 +41,15 @@ impl Client {
         }
     }
 
-    /// Why its machine cannot read these signals of an instance's inbox; `None` for those that it can, as far as its code
-    /// or what it declares can tell.
+    /// Why the machine cannot read these signals of an instance's inbox; `None` for those that its code, or its
+    /// declaration, can read.
     pub async fn unreadable(&self, of: &Instance, signals: &[InboxSignal]) -> Result<Vec<Option<String>>> {
         let gates = if signals.is_empty() { None } else { self.gates(&of.machine, of.version).await? };
         let unreadable = |signal: &InboxSignal| gates.as_ref()?.payload(&signal.name, &signal.payload).err();
         Ok(signals.iter().map(unreadable).collect())
     }
 
-    /// Refuses instances of machines that nobody declares, unless that is asked for.
+    /// Refuses instances of machines that nobody declares, unless the caller allows it with `even_if_unknown`.
     pub(super) async fn check_known(&self, batch: &[NewInstance]) -> Result<()> {
         for NewInstance { machine, .. } in batch.iter().filter(|new| !new.even_if_unknown) {
             let is_here = self.registry.machines().any(|code| code.name() == machine);
@@ -76,28 +76,28 @@ impl Client {
         Ok(())
     }
 
-    /// Whether any machine might refuse this signal; only then does it matter whose it is.
+    /// Whether any machine might refuse this signal. Only then must its target be looked up.
     pub(super) async fn might_refuse(&self, signal: &NewSignal) -> Result<bool> {
         let refuses = |foreign: &Arc<Foreign>| foreign.gates.might_refuse(signal);
         Ok(self.registry.might_refuse(signal) || self.elsewhere(KNOWN_FOR).await?.iter().any(refuses))
     }
 
-    /// Whether every machine would take these answers as they are; only otherwise does it matter whose they are.
+    /// Whether every machine would accept these answers as they are. If not, their interactions must be looked up.
     pub(super) async fn takes_as_they_are(&self, answers: &[&Json]) -> Result<bool> {
         let here = answers.iter().all(|answer| self.registry.takes_as_it_is(answer));
-        // Answers are few, and checked once: what was declared a moment ago counts.
+        // Answers are few and checked once, so even a declaration of a moment ago must count.
         let elsewhere = self.elsewhere(Duration::ZERO).await?;
         let is_open =
             |foreign: &Arc<Foreign>| answers.iter().all(|answer| foreign.gates.are_open_for(answer));
         Ok(here && elsewhere.iter().all(is_open))
     }
 
-    /// The doors of the machine that runs instances of this name and version.
+    /// The checks of the machine that runs instances of this name and version.
     async fn gates(&self, machine: &str, version: u32) -> Result<Option<Arc<Gates>>> {
         if let Some(gates) = self.registry.gates(machine, version) {
             return Ok(Some(gates.clone()));
         }
-        // One that is not known may have been declared a moment ago.
+        // An unknown machine may have been declared a moment ago.
         for age_max in [KNOWN_FOR, Duration::ZERO] {
             if let Some(foreign) = running(&self.elsewhere(age_max).await?, machine, version) {
                 return Ok(Some(foreign.gates.clone()));

@@ -1,4 +1,4 @@
-//! Machines whose code is in other processes: what they declare, as those processes left it in the database.
+//! Machines whose code is in other processes: the declarations that those processes stored in the database.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,30 +10,30 @@ use crate::limits::nearest;
 use crate::store::{Declarations, Declared};
 use crate::{Declaration, Result};
 
-/// How old what is known may be where asking each time would cost too much.
+/// How old a remembered declaration may be where reading it each time would cost too much.
 pub(super) const KNOWN_FOR: Duration = Duration::from_secs(1);
 
-/// What is known of machines elsewhere, and since when.
+/// The declarations of machines elsewhere, and when they were read.
 #[derive(Default)]
 pub(super) struct Elsewhere(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
     read_at: Option<Instant>,
-    /// Of what was read.
+    /// The mark of the declarations that were read.
     mark: Option<String>,
     machines: Arc<[Arc<Foreign>]>,
 }
 
-/// What is remembered of machines elsewhere.
+/// The remembered declarations, or that they are too old.
 enum Memory {
-    /// This, and it is recent enough.
+    /// These; they are recent enough.
     Fresh(Arc<[Arc<Foreign>]>),
-    /// It is to be read again, if it is no longer as it was at this mark.
+    /// They must be read again, unless nothing has changed since this mark.
     Stale { mark: Option<String> },
 }
 
-/// A version of a machine, as it was declared last.
+/// A version of a machine, as last declared.
 pub(super) struct Foreign {
     declared: Declared,
     declaration: Option<Arc<Declaration>>,
@@ -57,7 +57,8 @@ impl Foreign {
 }
 
 impl Elsewhere {
-    /// What is known, if it is not older than this. While one caller looks anew, the others go on with what they have.
+    /// The remembered declarations, if they are not older than this. While one caller reads them again, the others use
+    /// the old ones.
     fn known(&self, age_max: Duration) -> Memory {
         let mut known = self.lock();
         match known.read_at {
@@ -70,7 +71,7 @@ impl Elsewhere {
         }
     }
 
-    /// Takes what was read, if there was something new. What did not change is not compiled again.
+    /// Remembers the declarations that were read, if any are new. Those that did not change are not compiled again.
     fn learn(&self, read: Option<Declarations>) -> Arc<[Arc<Foreign>]> {
         let mut known = self.lock();
         let Some(Declarations { mark, machines: declared }) = read else { return known.machines.clone() };
@@ -94,8 +95,8 @@ impl Elsewhere {
 }
 
 impl Client {
-    /// What the machine that runs instances of this name and version declares: as the code that is registered here
-    /// says, or else as the worker that registered last left it in the database.
+    /// The declaration of the machine that runs instances of this name and version: from the code registered here, or
+    /// else from the database, where the worker that registered last stored it.
     pub async fn declaration(&self, machine: &str, version: u32) -> Result<Option<Arc<Declaration>>> {
         if let Some(declaration) = self.registry.declaration(machine, version, self.history) {
             return Ok(Some(declaration));
@@ -104,8 +105,8 @@ impl Client {
         Ok(running(&elsewhere, machine, version).and_then(|foreign| foreign.declaration.clone()))
     }
 
-    /// What the newest version of each machine declares, by name: of those registered here, and of those that workers
-    /// elsewhere declared.
+    /// The declaration of the newest version of each machine, by name: of machines registered here and of machines that
+    /// workers elsewhere declared.
     pub async fn declarations(&self) -> Result<Vec<Arc<Declaration>>> {
         let mut newest: Vec<Arc<Declaration>> = self.registry.declarations(self.history);
         let here = |name: &str| self.registry.machines().any(|machine| machine.name() == name);
@@ -123,7 +124,7 @@ impl Client {
         Ok(elsewhere.iter().any(|foreign| foreign.declared.name == machine))
     }
 
-    /// The known name that a misspelt one may have meant.
+    /// The known name that is most like a misspelt one.
     pub(super) async fn nearest(&self, machine: &str) -> Result<Option<String>> {
         let elsewhere = self.elsewhere(KNOWN_FOR).await?;
         let here = self.registry.machines().map(|code| code.name().to_owned());
@@ -131,7 +132,7 @@ impl Client {
         Ok(nearest(machine, known))
     }
 
-    /// What machines elsewhere declare, no older than this.
+    /// The declarations of machines elsewhere, no older than this.
     pub(super) async fn elsewhere(&self, age_max: Duration) -> Result<Arc<[Arc<Foreign>]>> {
         match self.elsewhere.known(age_max) {
             Memory::Fresh(machines) => Ok(machines),
@@ -140,8 +141,8 @@ impl Client {
     }
 }
 
-/// Who would run instances of this name and version: of those that can, the one whose worker registered last; of one
-/// worker's, that version itself, or else the newest.
+/// The declared machine that would run instances of this name and version. Of those that can, it is the one whose
+/// worker registered last; if that worker runs several, the same version, or else the newest.
 pub(super) fn running<'a>(elsewhere: &'a [Arc<Foreign>], machine: &str, version: u32) -> Option<&'a Foreign> {
     let runs = |declared: &Declared| {
         declared.name == machine && (declared.migrates_from..=declared.version).contains(&version)

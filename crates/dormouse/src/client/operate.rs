@@ -20,8 +20,8 @@ use crate::{
 const COLLECT_ROWS_MAX: usize = 256;
 
 impl Client {
-    /// Cancels an instance: at once, or when its running step ends. Its live children go with it, unless
-    /// their spawn chose otherwise.
+    /// Cancels an instance: at once, or when its running step ends. Its live children are cancelled too, unless their
+    /// spawn chose otherwise.
     ///
     /// ```no_run
     /// # async fn shop(client: dormouse::Client, id: dormouse::InstanceId) -> dormouse::Result<()> {
@@ -33,38 +33,39 @@ impl Client {
         CancelCall { client: self, target: target.into(), request: CancelRequest::default() }
     }
 
-    /// Runs a failed or cancelled instance again from its step, with the inputs it had. A place that its machine could
-    /// not run from is refused: [`Error::InvalidState`].
+    /// Runs a failed or cancelled instance again from its step, with the inputs it had. Fails with
+    /// [`Error::InvalidState`] if its machine cannot run from there.
     #[must_use = "nothing is retried before the call is awaited"]
     pub fn retry(&self, target: impl Into<Target>) -> RetryCall<'_> {
         RetryCall { client: self, target: target.into(), at: Ok(None), expected_seq: None }
     }
 
-    /// Runs a failed or cancelled instance again from another place.
+    /// Runs a failed or cancelled instance again from another step and state.
     #[must_use = "nothing is retried before the call is awaited"]
     pub fn retry_at<M: Machine>(&self, target: impl Into<Target>, state: M::State) -> RetryCall<'_> {
         RetryCall { at: encode_at(&state).map(Some), ..self.retry(target) }
     }
 
-    /// Runs a failed or cancelled instance again from a place known by name.
+    /// Runs a failed or cancelled instance again from a step and state given as text and JSON.
     #[must_use = "nothing is retried before the call is awaited"]
     pub fn retry_raw(&self, target: impl Into<Target>, at: At) -> RetryCall<'_> {
         RetryCall { at: Ok(Some(at)), ..self.retry(target) }
     }
 
-    /// Puts an instance's brake on: it keeps its status, takes signals, and is not claimed.
+    /// Pauses an instance: it keeps its status and receives signals, but is not claimed. A step that runs goes on to
+    /// its end.
     #[must_use = "nothing is paused before the call is awaited"]
     pub fn pause(&self, target: impl Into<Target>) -> PauseCall<'_> {
         PauseCall { client: self, target: target.into(), brake: Brake::On, expected_seq: None }
     }
 
-    /// Takes an instance's brake off.
+    /// Resumes a paused instance.
     #[must_use = "nothing is resumed before the call is awaited"]
     pub fn resume(&self, target: impl Into<Target>) -> PauseCall<'_> {
         PauseCall { brake: Brake::Off, ..self.pause(target) }
     }
 
-    /// Adds and removes tags of an instance, live or ended, and gives those that it has then. That is no transition:
+    /// Adds and removes tags of an instance, live or ended, and returns the tags it has then. This is not a transition:
     /// its `seq` and its history stay as they are.
     ///
     /// ```no_run
@@ -77,22 +78,22 @@ impl Client {
         TagCall { client: self, target: target.into(), change: TagChange::default() }
     }
 
-    /// Puts the brake on a queue of this client's namespace. One that no machine, worker or instance names is
-    /// [`Error::UnknownQueue`].
+    /// Pauses a queue of this client's namespace: its instances are not claimed. Fails with [`Error::UnknownQueue`] if
+    /// no machine, worker or instance names the queue.
     #[must_use = "nothing is paused before the call is awaited"]
     pub fn pause_queue(&self, queue: impl Into<String>) -> PauseQueueCall<'_> {
         PauseQueueCall { client: self, queue: queue.into(), brake: Brake::On, even_if_unknown: false }
     }
 
-    /// Takes the brake off a queue.
+    /// Resumes a paused queue.
     #[must_use = "nothing is resumed before the call is awaited"]
     pub fn resume_queue(&self, queue: impl Into<String>) -> PauseQueueCall<'_> {
         PauseQueueCall { client: self, queue: queue.into(), brake: Brake::Off, even_if_unknown: false }
     }
 
-    /// Starts a new instance as another one was after an event, perhaps with `change`s: another key, an edited
-    /// state. One that waited for signals waits again, for as long; one that a signal woke has that signal. The
-    /// original's tags are taken along, its key is not.
+    /// Starts a new instance as another one was after an event, perhaps with `change`s such as another key or an edited
+    /// state. If the original waited for signals then, the new one waits again, for as long; if a signal had woken it,
+    /// the new one has that signal. It gets the original's tags, but not its key.
     pub async fn fork(
         &self,
         target: impl Into<Target>,
@@ -144,7 +145,7 @@ impl Client {
     }
 }
 
-/// A cancel under way: options, then `.await`.
+/// A cancel that is not sent yet: set options, then `.await` it.
 #[must_use = "nothing is cancelled before it is awaited"]
 pub struct CancelCall<'a> {
     client: &'a Client,
@@ -153,15 +154,14 @@ pub struct CancelCall<'a> {
 }
 
 impl CancelCall<'_> {
-    /// Says why, in up to 1,024 bytes. The reason is kept with the instance and in its history, and with every
-    /// descendant that is cancelled with it. If it was asked to be cancelled before, the first reason stays.
+    /// Says why, in up to 1,024 bytes. The reason is stored with the instance, in its history, and with every
+    /// descendant that is cancelled with it. If a cancel was requested before, the first reason stays.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.request.reason = Some(reason.into());
         self
     }
 
-    /// Cancels it only if it is at this `seq`, so that nobody acts on what moved in between; else
-    /// [`Error::StaleSeq`].
+    /// Cancels it only if it is still at this `seq`; otherwise fails with [`Error::StaleSeq`].
     pub fn expected_seq(mut self, seq: u64) -> Self {
         self.request.expected_seq = Some(seq);
         self
@@ -182,7 +182,7 @@ impl<'a> IntoFuture for CancelCall<'a> {
     }
 }
 
-/// A retry under way: options, then `.await`.
+/// A retry that is not sent yet: set options, then `.await` it.
 #[must_use = "nothing is retried before it is awaited"]
 pub struct RetryCall<'a> {
     client: &'a Client,
@@ -192,8 +192,7 @@ pub struct RetryCall<'a> {
 }
 
 impl RetryCall<'_> {
-    /// Retries it only if it is at this `seq`, so that nobody acts on what moved in between; else
-    /// [`Error::StaleSeq`].
+    /// Retries it only if it is still at this `seq`; otherwise fails with [`Error::StaleSeq`].
     pub fn expected_seq(mut self, seq: u64) -> Self {
         self.expected_seq = Some(seq);
         self
@@ -225,7 +224,7 @@ impl<'a> IntoFuture for RetryCall<'a> {
     }
 }
 
-/// A brake under way: options, then `.await`.
+/// A pause or resume that is not sent yet: set options, then `.await` it.
 #[must_use = "nothing is paused or resumed before it is awaited"]
 pub struct PauseCall<'a> {
     client: &'a Client,
@@ -235,8 +234,8 @@ pub struct PauseCall<'a> {
 }
 
 impl PauseCall<'_> {
-    /// Moves the brake only if the instance is at this `seq`, so that nobody acts on what moved in between; else
-    /// [`Error::StaleSeq`]. The brake itself does not change the `seq`.
+    /// Acts only if the instance is still at this `seq`; otherwise fails with [`Error::StaleSeq`]. Pausing itself does
+    /// not change the `seq`.
     pub fn expected_seq(mut self, seq: u64) -> Self {
         self.expected_seq = Some(seq);
         self
@@ -257,7 +256,7 @@ impl<'a> IntoFuture for PauseCall<'a> {
     }
 }
 
-/// A queue's brake under way: options, then `.await`.
+/// A pause or resume of a queue that is not sent yet: set options, then `.await` it.
 #[must_use = "nothing is paused or resumed before it is awaited"]
 pub struct PauseQueueCall<'a> {
     client: &'a Client,
@@ -267,7 +266,7 @@ pub struct PauseQueueCall<'a> {
 }
 
 impl PauseQueueCall<'_> {
-    /// Moves the brake of a queue that nothing names yet, too.
+    /// Also acts on a queue that no machine, worker or instance names yet.
     pub fn even_if_unknown(mut self) -> Self {
         self.even_if_unknown = true;
         self
@@ -292,7 +291,7 @@ impl<'a> IntoFuture for PauseQueueCall<'a> {
     }
 }
 
-/// A change of tags under way: what to add and remove, then `.await`.
+/// A change of tags that is not sent yet: say what to add and remove, then `.await` it.
 #[must_use = "nothing is tagged before it is awaited"]
 pub struct TagCall<'a> {
     client: &'a Client,
@@ -301,14 +300,14 @@ pub struct TagCall<'a> {
 }
 
 impl TagCall<'_> {
-    /// Adds a tag; one that it has already stays.
+    /// Adds a tag. A tag that it already has stays.
     #[expect(clippy::should_implement_trait, reason = "it pairs with `remove`, and nobody adds up calls")]
     pub fn add(mut self, tag: impl Into<String>) -> Self {
         self.change.add.push(tag.into());
         self
     }
 
-    /// Removes a tag; one that it does not have is no error.
+    /// Removes a tag. It is not an error if the instance does not have it.
     pub fn remove(mut self, tag: impl Into<String>) -> Self {
         self.change.remove.push(tag.into());
         self

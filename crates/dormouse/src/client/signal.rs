@@ -11,9 +11,11 @@ use crate::store::Delivery;
 use crate::{Delivered, Error, Json, NewSignal, Result, Signal, Target};
 
 impl Client {
-    /// Sends a signal to an instance, by id or by key. Awaiting it gives what became of it, once durable.
+    /// Sends a signal to an instance, by id or by key. Awaiting the call returns once the signal is durable, and says
+    /// whether it woke the instance or was a duplicate.
     ///
-    /// A target that is unknown or has ended is [`Error::NoTarget`], one whose inbox has no room [`Error::InboxFull`].
+    /// It fails with [`Error::NoTarget`] if the target is unknown or has ended, and with [`Error::InboxFull`] if its
+    /// inbox has no room.
     #[must_use = "nothing is sent before the call is awaited"]
     pub fn signal<T: Serialize>(
         &self,
@@ -29,12 +31,13 @@ impl Client {
         }
     }
 
-    /// Sends a signal known by name, with a payload in JSON. What the target's machine declares is checked.
+    /// Sends a signal by name, with a payload in JSON, for callers without the signal's Rust type. The payload is
+    /// checked against the declaration of the target's machine.
     pub async fn signal_raw(&self, target: impl Into<Target>, signal: NewSignal) -> Result<Delivered> {
         self.deliver_one(target.into(), signal).await
     }
 
-    /// Sends many signals in one write, and says for each what became of it.
+    /// Sends many signals in one write and returns the result of each. If one is malformed, none is sent.
     pub async fn signal_many(
         &self,
         signals: impl IntoIterator<Item = (Target, NewSignal)>,
@@ -65,7 +68,8 @@ impl Client {
         }
     }
 
-    /// Refuses all if one is refused. Asks who the targets are only of those that some machine might refuse.
+    /// Checks all signals; if one is refused, all are. It looks up targets only for signals that some machine might
+    /// refuse.
     async fn check_all(&self, signals: &[(Target, NewSignal)]) -> Result<()> {
         let mut doubtful = Vec::new();
         for (target, signal) in signals {
@@ -96,7 +100,7 @@ pub(super) fn check_target(target: &Target) -> Result<()> {
     }
 }
 
-/// A signal under way: options, then `.await`.
+/// A signal that is not sent yet: set options, then `.await` it.
 #[must_use = "nothing is sent before it is awaited"]
 pub struct SignalCall<'a> {
     client: &'a Client,
@@ -105,7 +109,8 @@ pub struct SignalCall<'a> {
 }
 
 impl SignalCall<'_> {
-    /// Makes redelivery a no-op for the life of the instance.
+    /// Sets a dedup key: another signal with this key is ignored for the life of the instance, also after the first was
+    /// consumed.
     pub fn dedup(self, key: impl Into<String>) -> Self {
         Self { signal: self.signal.map(|signal| signal.dedup(key)), ..self }
     }

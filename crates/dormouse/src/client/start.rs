@@ -12,9 +12,9 @@ use crate::{
 };
 
 impl Client {
-    /// Starts an instance of a machine. Awaiting it gives the id once the instance is durable.
+    /// Starts an instance of a machine. Awaiting the call returns the id once the instance is durable.
     ///
-    /// A taken key is [`Error::KeyTaken`], with the id that holds it.
+    /// If the key is taken, it fails with [`Error::KeyTaken`], which has the id of the holder.
     #[must_use = "nothing is started before the call is awaited"]
     pub fn start<M: Machine>(&self, state: M::State) -> Start<'_, M> {
         let mut new = NewInstance::of::<M>(state);
@@ -59,12 +59,12 @@ impl Client {
 
     /// Starts many instances in one write, and says for each what became of it.
     ///
-    /// All of them are in this client's namespace. One that is refused as malformed refuses them all.
+    /// All of them start in this client's namespace. If one is malformed, none is started.
     pub async fn start_many(&self, new: impl IntoIterator<Item = NewInstance>) -> Result<Vec<Inserted>> {
         Ok(self.applied(self.store.insert(self.admit_all(new).await?).await?))
     }
 
-    /// Starts an instance with a signal in its inbox; if its key is taken, the holder gets the signal.
+    /// Starts an instance with a signal in its inbox. If its key is taken, the holder gets the signal instead.
     pub async fn start_and_signal(&self, new: NewInstance, signal: NewSignal) -> Result<Started> {
         let inserted = self.start_many([new.signal(signal)]).await?;
         match inserted.into_iter().next().expect("one instance, one answer") {
@@ -82,7 +82,7 @@ impl Client {
         one(self.start_many([new]).await?, key)
     }
 
-    /// Refuses all if one is malformed.
+    /// Checks all instances; if one is malformed, all are refused.
     pub(super) async fn admit_all(
         &self,
         new: impl IntoIterator<Item = NewInstance>,
@@ -103,7 +103,7 @@ impl Client {
     }
 }
 
-/// The id of the one instance that was asked for.
+/// The id of the one instance that was started.
 pub(super) fn one(inserted: Vec<Inserted>, key: Option<String>) -> Result<InstanceId> {
     match inserted.into_iter().next().expect("one instance, one answer") {
         Inserted::New(id) => Ok(id),
@@ -113,7 +113,7 @@ pub(super) fn one(inserted: Vec<Inserted>, key: Option<String>) -> Result<Instan
     }
 }
 
-/// What became of a start with a signal.
+/// The result of [`Client::start_and_signal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Started {
     /// A new instance, with the signal in its inbox.
@@ -122,7 +122,7 @@ pub enum Started {
     Signalled(InstanceId, Delivered),
 }
 
-/// A start under way: options, then `.await`.
+/// A start that is not sent yet: set options, then `.await` it.
 #[must_use = "nothing is started before it is awaited"]
 pub struct Start<'a, M> {
     client: &'a Client,
@@ -131,12 +131,12 @@ pub struct Start<'a, M> {
 }
 
 impl<M> Start<'_, M> {
-    /// Sets its key.
+    /// Sets its key: its business identity. It can be addressed by it, and a second live instance with it is refused.
     pub fn key(self, key: impl Into<String>) -> Self {
         self.with(|new| new.key(key))
     }
 
-    /// Sets when its key counts as taken; while it is live, unless said otherwise.
+    /// Sets in which statuses its key counts as taken. By default, while it is live.
     pub fn key_scope(self, scope: KeyScope) -> Self {
         self.with(|new| new.key_scope(scope))
     }
@@ -156,12 +156,12 @@ impl<M> Start<'_, M> {
         self.with(|new| new.lane(lane))
     }
 
-    /// Adds a tag to find it by.
+    /// Adds a tag, by which it can be found.
     pub fn tag(self, tag: impl Into<String>) -> Self {
         self.with(|new| new.tag(tag))
     }
 
-    /// Sets when it may first run.
+    /// Sets when it first runs; by default at once.
     pub fn start_at(self, when: impl Into<When>) -> Self {
         self.with(|new| new.start_at(when))
     }

@@ -14,7 +14,7 @@ use crate::store::{
 use crate::token::{Opened, Tokens};
 use crate::{Error, InstanceId, Interaction, InteractionId, Json, Result, UnitView};
 
-/// Who is noted as having answered by resume token: whoever has it.
+/// Recorded as who answered, when a resume token was used: anybody who has the token.
 const BY_TOKEN: &str = "resume token";
 /// How long an answer waits for an instance that somebody else's transaction holds, and how long it pauses between tries.
 const BUSY_PATIENCE: Duration = Duration::from_secs(30);
@@ -22,8 +22,8 @@ const BUSY_PAUSE_MIN: Duration = Duration::from_millis(10);
 const BUSY_PAUSE_MAX: Duration = Duration::from_millis(250);
 
 impl Client {
-    /// Answers an interaction. A repeat is told what was answered first, and changes nothing; what is late, unknown,
-    /// cancelled or claimed by somebody else is an [`Error::CompletionRefused`].
+    /// Answers an interaction. A repeat returns the first answer and changes nothing. An answer that is late, or whose
+    /// interaction is unknown, cancelled or claimed by somebody else, fails with [`Error::CompletionRefused`].
     pub async fn complete<T: Serialize>(&self, to: impl Into<Which>, output: &T) -> Result<Completed> {
         let output = Json::encode("output", output)?;
         self.answer(self.completion(to.into(), Ok(output))).await
@@ -34,7 +34,7 @@ impl Client {
         self.answer(self.completion(to.into(), Err(reason.into()))).await
     }
 
-    /// Answers by name: as whoever has claimed it, and is noted as having answered.
+    /// Answers under a name: the name that claimed the interaction, and that is recorded as having answered.
     pub async fn complete_as<T: Serialize>(
         &self,
         assignee: &str,
@@ -46,7 +46,7 @@ impl Client {
         self.answer(Completion { assignee, ..self.completion(to.into(), Ok(output)) }).await
     }
 
-    /// Answers with a failure, by name.
+    /// Answers with a failure, under a name.
     pub async fn fail_as(
         &self,
         assignee: &str,
@@ -57,7 +57,7 @@ impl Client {
         self.answer(Completion { assignee, ..self.completion(to.into(), Err(reason.into())) }).await
     }
 
-    /// Answers an interaction by the resume token that went out with its request; `result` is the output, or why there
+    /// Answers an interaction by the resume token that was sent with its request. `result` is the output, or why there
     /// is none.
     pub async fn complete_by_token(
         &self,
@@ -68,7 +68,7 @@ impl Client {
         self.complete_opened(tokens.open(token)?, result).await
     }
 
-    /// Answers an interaction by a resume token that was checked already ([`Tokens::open`]).
+    /// Answers an interaction by a resume token that is already checked ([`Tokens::open`]).
     pub async fn complete_opened(&self, token: Opened, result: Result<Json, String>) -> Result<Completed> {
         let Opened { namespace, interaction, proof } = token;
         if *namespace != *self.namespace {
@@ -79,8 +79,8 @@ impl Client {
             .await
     }
 
-    /// Answers many interactions at once, and says for each what became of it. Those whose instance somebody else's
-    /// transaction holds are tried again, each by itself, until it lets go or the store's patience is over: then they are
+    /// Answers many interactions at once and returns the result of each. If somebody else's transaction holds an
+    /// instance, its answer is tried again by itself until the lock is free or the store's patience ends; then it is
     /// refused as [`Refusal::Busy`].
     pub async fn complete_many(&self, batch: Vec<Completion>) -> Result<Vec<Completed>> {
         let mut completed = self.complete_once(batch.clone()).await?;
@@ -98,7 +98,7 @@ impl Client {
         Ok(completed)
     }
 
-    /// Tries one whose instance somebody else holds until that lets go, or our patience is over.
+    /// Tries an answer whose instance is locked until the lock is free or our patience ends.
     async fn complete_again(&self, completion: Completion) -> Completed {
         let mut pause = BUSY_PAUSE_MIN;
         let tries = async {
@@ -110,7 +110,7 @@ impl Client {
                         Completed::Refused(Refusal::Busy) => {}
                         answer => return answer,
                     },
-                    // It may have been admitted: the next try is told so.
+                    // It may have been admitted: then the next try is a repeat.
                     Err(error) => tracing::debug!(%error, "an answer could not be stored yet; trying again"),
                 }
             }
@@ -118,7 +118,7 @@ impl Client {
         tokio::time::timeout(BUSY_PATIENCE, tries).await.unwrap_or(Completed::Refused(Refusal::Busy))
     }
 
-    /// The same, without another try for those whose instance somebody else holds.
+    /// The same, without trying again where the instance is locked.
     pub(crate) async fn complete_once(&self, batch: Vec<Completion>) -> Result<Vec<Completed>> {
         let (mut taken, mut unfit) = (Vec::with_capacity(batch.len()), Vec::new());
         let answers: Vec<&Json> =
@@ -141,7 +141,7 @@ impl Client {
             }
         }
         let mut completed = self.applied(self.store.complete(taken).await?);
-        // From the first on, so that each is put where it was.
+        // In ascending order, so that each goes back to its index.
         for (place, refused) in unfit {
             completed.insert(place, refused);
         }
@@ -154,8 +154,8 @@ impl Client {
         Completion { namespace, to, result, assignee: None, by: None, proof: None }
     }
 
-    /// Claims an open interaction for a while, so that nobody else answers it meanwhile. Claiming it again extends the
-    /// claim; a claim for no time at all gives it back.
+    /// Claims an open interaction for a while, so that nobody else can answer it. Claiming it again extends the claim;
+    /// a claim of zero length gives it back.
     pub async fn claim_interaction(
         &self,
         id: InteractionId,
@@ -189,16 +189,16 @@ impl Client {
         self.store.count_interactions(filter).await
     }
 
-    /// The unit that an instance is parked on, or was until it progressed: how far it is.
+    /// The unit that an instance is parked on, or was parked on until it progressed, with how far it is.
     pub async fn unit(&self, instance: InstanceId) -> Result<Option<UnitView>> {
         self.store.unit(instance).await
     }
 
-    /// The completion as it is to be stored, if its output is what the machine that asked takes.
+    /// The completion to store, if the machine that asked accepts its output.
     async fn fitted(&self, mut completion: Completion) -> Result<Result<Completion, Unfit>> {
         let Ok(answer) = &completion.result else { return Ok(Ok(completion)) };
         let asked = self.store.interaction(completion.namespace.clone(), completion.to.clone()).await?;
-        // What is unknown or answered already is told so by the store.
+        // The store itself reports an unknown or answered interaction.
         let Some(asked) = asked.filter(|asked| asked.status.is_open()) else { return Ok(Ok(completion)) };
         let by = completion.answered_by();
         Ok(self.output(&asked, answer.clone(), by).await?.map(|output| {

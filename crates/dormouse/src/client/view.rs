@@ -11,16 +11,16 @@ use crate::flow::{FlowMachine, FlowState};
 use crate::store::{Bounds, Events, Filter, Page, Portion, Progress, Reports, Stats};
 use crate::{Error, Event, InboxSignal, Instance, Job, Json, Machine, Result, SignalId, Status, Target};
 
-/// How often a waiter looks by itself: what another process does may poke nobody here.
+/// How often a waiter polls: a change by another process may poke nobody here.
 const WAIT_POLL: Duration = Duration::from_millis(250);
-/// Rows that are read at a time of a list that is wanted whole.
+/// Rows read at a time when a whole list is wanted.
 const PAGE_ROWS: usize = 500;
 
-/// Signals of an inbox that are looked at for one that cannot be read.
+/// How many signals of an inbox are searched for an unreadable one.
 const EXPLAINED_MAX: usize = 100;
 
 impl Client {
-    /// Waits for an instance's output. Within one process the answer comes as soon as it is durable.
+    /// Waits for an instance's output. Within one process it returns as soon as the output is durable.
     pub async fn wait<M: Machine>(&self, target: impl Into<Target>, within: Duration) -> Result<M::Output> {
         self.wait_output(M::NAME, target.into(), within).await
     }
@@ -46,7 +46,7 @@ impl Client {
     }
 
     /// Waits until an instance has settled: it is parked, on a signal, children, a unit or the clock, or has ended.
-    /// After a start or a signal, that is when all that could follow from it at once has happened.
+    /// After a start or a signal, that is when everything that could happen at once has happened.
     pub async fn wait_settled(&self, target: impl Into<Target>, within: Duration) -> Result<Instance> {
         self.wait_until(target.into(), within, Status::is_settled).await
     }
@@ -57,7 +57,7 @@ impl Client {
         within: Duration,
         is_reached: fn(Status) -> bool,
     ) -> Result<Instance> {
-        // One that is too far off to be told as a moment is none.
+        // A deadline too far off to be a timestamp counts as none.
         let deadline = Instant::now().checked_add(within);
         let id = match target {
             Target::Id(id) => id,
@@ -67,9 +67,9 @@ impl Client {
         loop {
             let told = waiter.notify.notified();
             tokio::pin!(told);
-            // From here on a commit is heard of, so looking now misses nothing.
+            // From here on each commit wakes this waiter, so reading now misses nothing.
             told.as_mut().enable();
-            // Whoever waits looks often, and at the head alone, however large the documents are.
+            // A waiter reads often, so it reads only the head, however large the documents are.
             if is_reached(self.head_of(id.into()).await?.status) {
                 let instance = self.get(id).await?.ok_or(Error::NotFound(Target::Id(id)))?;
                 if is_reached(instance.status) {
@@ -110,13 +110,13 @@ impl Client {
         }
     }
 
-    /// One instance, by id or key; `None` if there is none.
+    /// Returns one instance, by id or key; `None` if there is none.
     pub async fn get(&self, target: impl Into<Target>) -> Result<Option<Instance>> {
         self.store.get(self.namespace.to_string(), target.into()).await
     }
 
-    /// One instance's head: its row without its documents, so `state` is null and `output` is `None`. Cheaper than
-    /// [`Client::get`] where only the status, the step or the `seq` matters.
+    /// Returns one instance's head: its row without its documents, so `state` is null and `output` is `None`. Use it
+    /// instead of [`Client::get`] when you only need the status, the step or the `seq`.
     pub async fn head(&self, target: impl Into<Target>) -> Result<Option<Instance>> {
         self.store.head(self.namespace.to_string(), target.into()).await
     }
@@ -125,7 +125,7 @@ impl Client {
         self.head(target.clone()).await?.ok_or(Error::NotFound(target))
     }
 
-    /// Instances, newest first, a page at a time. Unless the filter names a namespace, in this client's.
+    /// Lists instances, newest first, a page at a time: those of this client's namespace, unless the filter names one.
     ///
     /// A page ends early, with its `next` set, when the documents in it reach 4 MiB
     /// ([`PAGE_BYTES_MAX`](crate::store::PAGE_BYTES_MAX)). Set [`Filter::heads_only`] if you do not read them.
@@ -137,7 +137,7 @@ impl Client {
         self.store.list(filter).await
     }
 
-    /// The names that an instance is parked on; none if it is not.
+    /// The names of the signals that an instance is parked on; empty if it is not.
     pub async fn waiting(&self, target: impl Into<Target>) -> Result<Vec<String>> {
         let target = target.into();
         let instance = self.head_of(target).await?;
@@ -149,7 +149,7 @@ impl Client {
         self.list(Filter { awaiting: Some(signal.into()), limit, ..Filter::default() }).await
     }
 
-    /// The signals that wait for an instance, or, if it failed or was cancelled, for its retry: all of them. One that is
+    /// All signals in an instance's inbox. An instance that failed or was cancelled keeps them for a retry; one that is
     /// done has none.
     pub async fn inbox(&self, target: impl Into<Target>) -> Result<Vec<InboxSignal>> {
         let id = self.head_of(target.into()).await?.id;
@@ -164,8 +164,8 @@ impl Client {
         }
     }
 
-    /// Some of the signals that wait for an instance, in order of arrival: from the first, or those after this one.
-    /// For an inbox that may be large: what is read is bounded in rows and bytes.
+    /// A page of an instance's inbox, in order of arrival: from the first signal, or after this one. Use it for an
+    /// inbox that may be large: a page is bounded in rows and bytes.
     pub async fn inbox_page(
         &self,
         target: impl Into<Target>,
@@ -175,8 +175,8 @@ impl Client {
         self.store.inbox(self.head_of(target.into()).await?.id, after, bounds).await
     }
 
-    /// An instance's whole history, from its first event. Each event holds the state after it: of a long history with
-    /// large states, read a page at a time with [`Client::history_page`].
+    /// An instance's whole history, from its first event. Each event holds the state after it, so read a long history
+    /// with large states a page at a time, with [`Client::history_page`].
     pub async fn history(&self, target: impl Into<Target>) -> Result<Vec<Event>> {
         let id = self.head_of(target.into()).await?.id;
         let mut history: Vec<Event> = Vec::new();
@@ -190,8 +190,8 @@ impl Client {
         }
     }
 
-    /// Some events of an instance's history, forwards or backwards. What is read is bounded in rows and bytes; the next
-    /// page goes on from the last event's `seq`.
+    /// A page of an instance's history, forwards or backwards, bounded in rows and bytes. The next page continues from
+    /// the last event's `seq`.
     pub async fn history_page(
         &self,
         target: impl Into<Target>,
@@ -201,13 +201,13 @@ impl Client {
         self.store.history(self.head_of(target.into()).await?.id, events, bounds).await
     }
 
-    /// What the running step of an instance reported last; `None` if it does not run, or has reported nothing.
+    /// The last progress that an instance's running step reported; `None` if no step runs, or it has reported nothing.
     pub async fn progress(&self, target: impl Into<Target>) -> Result<Option<Progress>> {
         let id = self.head_of(target.into()).await?.id;
         Ok(self.store.reports(Reports::Of(id), 1).await?.pop())
     }
 
-    /// Why an instance is not moving, in one plain sentence.
+    /// Explains in one sentence why an instance is not moving.
     pub async fn explain(&self, target: impl Into<Target>) -> Result<String> {
         let target = target.into();
         let situation = self.store.situation(self.namespace.to_string(), target.clone()).await?;
@@ -216,7 +216,7 @@ impl Client {
         Ok(told + &self.explain_inbox(&situation.instance).await?)
     }
 
-    /// What there is to tell of signals that its machine cannot read.
+    /// Adds a remark on signals that the machine cannot read.
     async fn explain_inbox(&self, instance: &Instance) -> Result<String> {
         if instance.inbox == 0 {
             return Ok(String::new());
@@ -232,7 +232,8 @@ impl Client {
         Ok(format!("; signal {} ({name:?}) in its inbox cannot be read{more}, drop or edit it: {why}", id.0))
     }
 
-    /// Counts, queues and workers, of every namespace. Of one: `client.store().stats(Some(namespace))`.
+    /// Returns counts, queues and workers of every namespace. For one namespace, use
+    /// `client.store().stats(Some(namespace))`.
     pub async fn stats(&self) -> Result<Stats> {
         self.store.stats(None).await
     }

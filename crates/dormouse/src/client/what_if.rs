@@ -1,4 +1,4 @@
-//! What if: what an instance would do if something happened to it now. Nothing is run, and nothing is changed.
+//! `what-if`: what an instance would do if something happened to it now. It runs no acts and changes nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,9 +7,9 @@ use crate::check::{Event, Moment, Unthinkable};
 use crate::rules::Head;
 use crate::{At, DynMachine, Error, Instance, Json, NewSignal, Result, Status, Target};
 
-/// Steps that are followed after each other.
+/// How many steps are followed in a row.
 const DEPTH_MAX: usize = 32;
-/// Ways that are told apart.
+/// How many ways are followed.
 const WAYS_MAX: usize = 50;
 
 /// What might happen to an instance.
@@ -18,9 +18,9 @@ const WAYS_MAX: usize = 50;
 pub enum Happening {
     /// A signal comes.
     Signal(NewSignal),
-    /// The deadline of what it waits for passes.
+    /// The deadline of its wait passes.
     Deadline,
-    /// The moment comes that it sleeps until.
+    /// It has slept long enough.
     Clock,
     /// Its children end.
     Children,
@@ -32,7 +32,7 @@ pub enum Happening {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Foresight {
-    /// Each way it may go, up to where it rests or ends.
+    /// Each way it may go, up to where it parks or ends.
     pub ways: Vec<Vec<Look>>,
     /// Whether these are all of them.
     pub is_complete: bool,
@@ -56,8 +56,9 @@ pub struct Look {
 }
 
 impl Client {
-    /// What an instance would do if something happened to it now. Conditions and receivers of a flow are asked, acts are
-    /// not run: what they say they give stands for them. Of a plain machine, it says what the graph declares.
+    /// Returns what an instance would do if something happened to it now. In a flow, conditions and receivers run, but
+    /// acts do not: their declared results (`gives`) are used instead. For a plain machine it follows the declared
+    /// graph.
     pub async fn what_if(&self, target: impl Into<Target>, happening: Happening) -> Result<Foresight> {
         let target = target.into();
         let instance = self.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
@@ -107,7 +108,7 @@ impl Client {
     }
 }
 
-/// The head of an instance, as far as what may happen to it goes by that.
+/// The parts of an instance's head that decide what may happen to it.
 fn head(instance: &Instance, step: &str) -> Head {
     let Instance { id, machine, version, .. } = instance;
     let status = if instance.status == Status::Executing { Status::Runnable } else { instance.status };

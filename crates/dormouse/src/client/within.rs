@@ -1,6 +1,6 @@
-//! Starting and signalling in the caller's own transaction: it happens if and only if that commits.
+//! Starting and signalling in the caller's own transaction: both happen if and only if that transaction commits.
 //!
-//! Pokes are sent by that commit, too. Until then, what is signalled stays locked, so the transaction should be short.
+//! That commit also sends the pokes. Until then the signalled instances stay locked, so keep the transaction short.
 
 use super::Client;
 use super::signal::check_target;
@@ -11,13 +11,14 @@ use crate::{Delivered, Error, Inserted, InstanceId, NewInstance, NewSignal, Resu
 impl Client {
     /// Starts an instance in the caller's transaction, on PostgreSQL.
     ///
-    /// A taken key is [`Error::KeyTaken`], and leaves the transaction usable.
+    /// If the key is taken, it fails with [`Error::KeyTaken`]; the transaction stays usable.
     pub async fn start_in(&self, conn: &mut postgres::Connection, new: NewInstance) -> Result<InstanceId> {
         let key = new.key.clone();
         one(self.start_many_in(conn, [new]).await?, key)
     }
 
-    /// Starts many instances in the caller's transaction, on PostgreSQL, and says for each what became of it.
+    /// Starts many instances in the caller's transaction, on PostgreSQL, and returns, for each, whether it was inserted
+    /// or its key was taken.
     pub async fn start_many_in(
         &self,
         conn: &mut postgres::Connection,
@@ -28,7 +29,7 @@ impl Client {
 
     /// Sends a signal in the caller's transaction, on PostgreSQL.
     ///
-    /// A target that is unknown or has ended is [`Error::NoTarget`], and leaves the transaction usable.
+    /// If the target is unknown or has ended, it fails with [`Error::NoTarget`]; the transaction stays usable.
     pub async fn signal_in(
         &self,
         conn: &mut postgres::Connection,

@@ -16,7 +16,7 @@ use crate::{
     Process, Registry, Result, Retention, Sending, Transport,
 };
 
-/// An engine that is being set up. Mistakes are told by [`EngineBuilder::start`].
+/// An engine that is being set up. [`EngineBuilder::start`] reports mistakes.
 #[must_use = "nothing runs before `start`"]
 pub struct EngineBuilder {
     store: Arc<dyn Store>,
@@ -75,7 +75,8 @@ impl EngineBuilder {
         }
     }
 
-    /// Serves a queue, with this many steps at a time. Without any, `default` is served with 64.
+    /// Serves a queue and runs at most this many of its steps at once. If no queue is named, `default` is served with
+    /// 64.
     pub fn queue(mut self, name: impl Into<String>, steps_max: usize) -> Self {
         self.config.queues.push((name.into(), steps_max));
         self
@@ -87,66 +88,67 @@ impl EngineBuilder {
         self
     }
 
-    /// Names this worker: one that registers under the same name takes its claims over at once.
+    /// Names this worker. A worker that registers under the same name takes over its claims at once, so give a
+    /// restarted program the same name.
     pub fn worker_name(mut self, name: impl Into<String>) -> Self {
         self.config.worker = name.into();
         self
     }
 
-    /// How long claims are safe without a heartbeat (15 s unless set); a heartbeat goes out three times as often.
+    /// How long claims are safe without a heartbeat (15 s by default). A heartbeat is sent three times as often.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.config.lease = lease;
         self
     }
 
-    /// How often to look for work that no poke told of, such as another process's (1 s unless set).
+    /// How often to poll for work that no poke announced, such as another process's (1 s by default).
     pub fn poll(mut self, every: Duration) -> Self {
         self.config.poll = every;
         self
     }
 
-    /// How long running steps may go on after a shutdown was asked for (10 s unless set).
+    /// How long running steps may go on after a shutdown was requested (10 s by default).
     pub fn drain(mut self, within: Duration) -> Self {
         self.config.drain = within;
         self
     }
 
-    /// How often in a row a step may be lost with its worker, by a crash or a lost lease, before its instance is failed
-    /// (10 unless set; `u32::MAX` is never). A commit starts the count anew, and so does a retry. It holds for what this
-    /// engine takes back from others.
+    /// How often in a row a step may be lost with its worker, by a crash or a lost lease, before its instance fails (10
+    /// by default; with `u32::MAX` it never does). A commit or a retry resets the count. It applies to claims that this
+    /// engine takes back.
     pub fn crashes_max(mut self, crashes_max: u32) -> Self {
         self.config.crashes_max = crashes_max;
         self
     }
 
-    /// How many steps, and for how long, an instance may run on before others get its place (64 and 100 ms
-    /// unless set).
+    /// How many steps, and for how long, an instance may run ahead before others get its place (64 and 100 ms by
+    /// default).
     pub fn run_ahead(mut self, steps_max: u32, within: Duration) -> Self {
         self.config.run_ahead_steps = steps_max;
         self.config.run_ahead = within;
         self
     }
 
-    /// Bounds on states, payloads and outputs.
+    /// Sets the limits on states, payloads and outputs.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.config.limits = limits;
         self
     }
 
-    /// Whether transitions are recorded, for machines that do not say so themselves.
+    /// Whether transitions are recorded, for machines that do not set this themselves.
     pub fn history(mut self, history: History) -> Self {
         self.config.history = history;
         self
     }
 
-    /// How long ended instances and old events are kept, and how often that is seen to.
+    /// How long ended instances and old events are kept, and how often they are collected.
     pub fn retention(mut self, retention: Retention, every: Duration) -> Self {
         self.config.retention = retention;
         self.config.collect_every = every;
         self
     }
 
-    /// Sends the requests of units that name this transport, as [`Sending`]'s defaults say.
+    /// Sends the requests of units that name this transport, with the defaults of [`Sending`].
     pub fn transport(self, name: impl Into<String>, transport: impl Transport) -> Self {
         self.transport_with(name, transport, Sending::default())
     }
@@ -163,19 +165,19 @@ impl EngineBuilder {
         self
     }
 
-    /// A client of the store, before anything runs here; it knows the machines registered so far.
+    /// A client of the store, before anything runs here. It knows the machines registered so far.
     pub fn client(&self) -> Client {
         let registry = Arc::new(self.registry.clone());
         Client::new(self.store.clone(), registry, self.config.limits, self.config.history)
     }
 
-    /// Lists live instances of every namespace that the code registered so far cannot read, up to `rows_max`: a
-    /// dry run before a deploy. Nothing is run and nothing is changed.
+    /// Lists live instances of every namespace that the code registered so far cannot read, up to `rows_max`. Use it as
+    /// a dry run before a deploy: it runs nothing and changes nothing.
     pub async fn unreadable(&self, rows_max: usize) -> Result<Vec<Unreadable>> {
         dry_run::unreadable(&*self.store, &self.registry, rows_max).await
     }
 
-    /// Registers as a worker and starts to run.
+    /// Checks the setup, registers as a worker and starts to run.
     pub async fn start(mut self) -> Result<Engine> {
         self.check()?;
         let Self { store, registry, config, .. } = self;
