@@ -13,22 +13,22 @@ use crate::{
     Wake, When,
 };
 
-/// A step that is about to run, in thought.
+/// A step that is explored without running it.
 #[derive(Debug)]
 pub struct Ahead<'a> {
     /// Where it is.
     pub at: &'a At,
-    /// What it would be handed.
+    /// The context that it would get.
     pub cx: &'a Context,
-    /// Whether the state is one that it could really have: after an act that does not tell what it gives, it is not,
-    /// and every way counts as possible.
+    /// Whether the state is known. After an act that does not declare its result it is not, and every way counts as
+    /// possible.
     pub is_known: bool,
 }
 
 /// One thing that a step may do.
 #[derive(Clone, Debug)]
 pub struct Foreseen {
-    /// In a few words.
+    /// A short description.
     pub what: String,
     /// What it would return.
     pub transition: Transition,
@@ -42,7 +42,7 @@ impl Foreseen {
     }
 }
 
-/// What an instance would hand to a step, without a database behind it.
+/// The context of a step, without a database behind it.
 pub(crate) fn context(
     id: InstanceId,
     key: Option<String>,
@@ -69,7 +69,7 @@ pub(crate) fn context(
     }
 }
 
-/// What a machine's declared graph says of a step. States are not told, so they are empty.
+/// What a machine's declared graph says of a step. A graph has no states, so they are empty.
 pub(crate) fn by_graph(graph: &Graph, step: &str) -> Vec<Foreseen> {
     let ways: Vec<&Edge> = graph.edges.iter().filter(|edge| edge.from == step).collect();
     let at = |to: &str| At { step: to.to_owned().into(), state: Json::null() };
@@ -84,7 +84,7 @@ pub(crate) fn by_graph(graph: &Graph, step: &str) -> Vec<Foreseen> {
                 waits.entry(to).or_default().push(name.clone());
                 continue;
             }
-            // It is told with what it is the deadline of.
+            // It is described together with the wait whose deadline it is.
             On::Timeout => continue,
             On::Later => Transition::Sleep { at: at(to), until: When::In(std::time::Duration::ZERO) },
             On::Children => Transition::Spawn(Spawn {

@@ -1,4 +1,5 @@
-//! What documents of a type look like to a person who writes one: its outline, as far as a form can show it.
+//! Forms: what documents of a type look like to a person who fills one in. It is the type's outline, as far as a form
+//! can show it.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -6,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::Outline;
 use crate::outline::Member;
 
-/// What a document looks like, as far as its type tells.
+/// What a document looks like, as far as its type reveals it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "of", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -23,7 +24,7 @@ pub enum Form {
     Choice(Vec<String>),
     /// An object.
     Fields(Vec<Field>),
-    /// Anything else: what it looks like is not known.
+    /// Anything else; its content is unknown.
     Any,
 }
 
@@ -38,7 +39,7 @@ pub struct Field {
     pub optional: bool,
 }
 
-/// Objects that are looked into in each other.
+/// How many objects inside each other are shown as fields.
 const DEPTH_MAX: usize = 3;
 
 impl Form {
@@ -57,7 +58,7 @@ impl Form {
         Self::from(&Outline::of::<T>())
     }
 
-    /// The form of a outline inside so many objects, and whether it may be `null`.
+    /// The form of an outline that is inside this many objects, and whether it may be `null`.
     fn within(outline: &Outline, depth: usize) -> (Self, bool) {
         let form = match outline {
             Outline::Optional(some) => return (Self::within(some, depth).0, true),

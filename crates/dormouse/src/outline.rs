@@ -1,5 +1,5 @@
-//! What documents of a type look like, learned from the type's own `Deserialize`, as data: so that a door without the
-//! code refuses what the code could not read.
+//! Outlines: what documents of a type look like, as data, derived from the type's own `Deserialize`. A process without
+//! the machine's code uses them to refuse documents that the code could not read.
 
 mod fit;
 mod offer;
@@ -16,14 +16,14 @@ use crate::sample::samples;
 
 /// What a document must look like so that its type can be read from it.
 ///
-/// It is learned by asking the type, so it costs its author nothing, and it refuses only what is certain not to decode.
-/// What a type does not tell, such as the texts that it takes for a date, is let through: see
+/// It is derived from the type, so its author has nothing to write, and it refuses only documents that certainly do not
+/// decode. What a type does not reveal, such as which texts are dates, is let through: see
 /// [`Context::unreadable`](crate::Context::unreadable).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "of", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Outline {
-    /// Anything: what the type takes is not known.
+    /// Anything: what the type accepts is unknown.
     Any,
     /// `null`.
     Null,
@@ -118,7 +118,7 @@ pub enum Kind {
     Object,
 }
 
-/// Values of a type that its outline is tried on.
+/// How many example values an outline is tested on.
 const SAMPLES_MAX: usize = 24;
 
 impl Outline {
@@ -135,17 +135,17 @@ impl Outline {
     /// assert_eq!(refused.unwrap_err(), "a text, where a whole number of at least 0 is expected (at cents)");
     /// ```
     pub fn of<T: DeserializeOwned>() -> Self {
-        // It is the author's code that is asked, with documents that nobody sent.
+        // This runs the author's code with made-up documents, so a panic is possible.
         let looked = catch_unwind(AssertUnwindSafe(|| {
             let outline = look::<T>();
-            // A type that reads what its outline refuses did not say what it takes.
+            // If the type reads what its outline refuses, the outline is wrong, and nothing is known.
             let is_true = samples::<T>(SAMPLES_MAX).iter().all(|sample| outline.check(sample).is_ok());
             if is_true { outline } else { Self::Any }
         }));
         looked.unwrap_or(Self::Any)
     }
 
-    /// Says why a document cannot be read, and at which place in it.
+    /// Returns why a document cannot be read, and where in it.
     pub fn check(&self, document: &Json) -> Result<(), String> {
         if *self == Self::Any {
             return Ok(());
@@ -154,7 +154,7 @@ impl Outline {
         fit::check(self, &value)
     }
 
-    /// Members of a document that its type does not know, and ignores: some of them, by their paths.
+    /// The paths of members that the type does not know and ignores; at most a few of them.
     pub(crate) fn strays(&self, document: &Json) -> Vec<String> {
         let value = crate::json::decode_text(document.as_str());
         value.map_or_else(|_| Vec::new(), |value| fit::strays(self, &value))
@@ -229,7 +229,7 @@ mod tests {
         }
         let document = Json::from(value);
         let refused = Outline::of::<Payment>().check(&document).err();
-        // It refuses only what the type refuses, too.
+        // It refuses only what the type refuses as well.
         let read = document.decode::<Payment>("payment");
         assert!(refused.is_none() || read.is_err(), "{refused:?} {change}");
         refused

@@ -1,16 +1,16 @@
-//! Which process a worker is, so that one that is gone need not be waited for.
+//! Identifies a worker's process, so that the claims of one that is gone can be taken back before its lease ends.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// A process, told apart from every other one that ever had its number.
+/// A process, distinguished from every other one that ever had its process id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// The machine it runs on, by name.
     pub host: String,
-    /// Its number there.
+    /// Its process id there.
     pub pid: u32,
-    /// The boot of that machine, the process namespace, and the tick of the start; empty where those cannot be told.
+    /// The boot of that machine, the process namespace, and the tick of the start; empty where these are unknown.
     pub birth: String,
 }
 
@@ -25,8 +25,9 @@ impl Process {
         Self { host: host(), pid, birth }
     }
 
-    /// Whether it can be told from here that this process has ended. Where it cannot (another machine, even one of the
-    /// same name, another container, a `/proc` that is missing or hides processes), its lease decides.
+    /// Whether this process has certainly ended. If that cannot be known from here (another machine, even one of the
+    /// same name, another container, a `/proc` that is missing or hides processes), this is false and its lease
+    /// decides.
     pub fn is_gone(&self) -> bool {
         let Some((surroundings_then, started_then)) = self.birth.rsplit_once(':') else { return false };
         if self.host != host() || surroundings().as_deref() != Some(surroundings_then) {
@@ -47,7 +48,7 @@ enum Life {
         started: String,
     },
     Absent,
-    /// It may be there: what it is was not to be read.
+    /// It may exist; its entry could not be read.
     Unknown,
 }
 
@@ -76,7 +77,8 @@ fn surroundings() -> Option<String> {
     Some(format!("{}:{}", boot.trim(), namespace.to_string_lossy()))
 }
 
-/// Whether a process that is not in `/proc` is not there: a `/proc` can be told to hide those of other users.
+/// Whether a process that is not in `/proc` does not exist: a `/proc` can be mounted so that it hides those of other
+/// users.
 fn shows_every_process() -> bool {
     let shown = |mounts: String| hides_nothing(&mounts);
     Path::new("/proc/1").exists() && std::fs::read_to_string("/proc/self/mounts").is_ok_and(shown)

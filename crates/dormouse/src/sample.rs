@@ -1,4 +1,4 @@
-//! Examples of any type that can be read: what its own `Deserialize` asks for is made up as it goes, the simplest first.
+//! Examples of any type that can be deserialized: whatever its `Deserialize` asks for is made up, the simplest first.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -9,16 +9,16 @@ use serde_json::{Map, Value};
 
 use crate::Json;
 
-/// Examples are given up after so many tries: some types refuse whatever is made up.
+/// How many tries are made before giving up: some types refuse every made-up value.
 const TRIES_MAX: usize = 512;
-/// Deeper values belong to types that hold themselves.
+/// How deep values are; deeper ones belong to recursive types.
 const DEPTH_MAX: usize = 12;
 
-/// At most so many different values of a type, in JSON, those first that differ least from the simplest.
+/// Returns at most this many different values of a type, in JSON. Those that differ least from the simplest come first.
 pub(crate) fn samples<T: DeserializeOwned>(most: usize) -> Vec<Json> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();
-    // Each try is told what to choose at first, and chooses the simplest from there on.
+    // Each try follows the given choices first, and then chooses the simplest.
     let mut tries = VecDeque::from([Vec::new()]);
     for _ in 0..TRIES_MAX {
         let Some(told) = tries.pop_front() else { break };
@@ -34,7 +34,7 @@ pub(crate) fn samples<T: DeserializeOwned>(most: usize) -> Vec<Json> {
             }
         }
         let text = value.to_string();
-        // What was made up must also be what is read from the text of it.
+        // A made-up value must also decode from its own JSON text.
         let readable = made.is_ok() && serde_json::from_str::<T>(&text).is_ok();
         if readable && seen.insert(text.clone()) {
             found.push(Json::trusted(text));
@@ -46,7 +46,7 @@ pub(crate) fn samples<T: DeserializeOwned>(most: usize) -> Vec<Json> {
     found
 }
 
-/// The texts that are tried where a text is asked for: moments, days, durations, addresses and ids are often written so.
+/// The texts that are tried where a text is asked for: common forms of timestamps, days, durations, addresses and ids.
 const TEXTS: [&str; 6] = [
     "a",
     "2030-01-01T00:00:00Z",
@@ -58,7 +58,7 @@ const TEXTS: [&str; 6] = [
 /// How many texts there are to choose from.
 pub(crate) const TEXTS_MAX: usize = TEXTS.len();
 
-/// The simplest value that a seed takes, with this one of the texts in it; `None` if it takes none such.
+/// The simplest value that a seed accepts with this one of the texts in it; `None` if it accepts none.
 pub(crate) fn simplest<'de, S: DeserializeSeed<'de>>(seed: S, text: usize) -> Option<S::Value> {
     let mut choices = Choices { told: Vec::new(), options: Vec::new(), text: Some(TEXTS[text]) };
     let mut value = Value::Null;
@@ -352,7 +352,7 @@ struct Variant<'a> {
 }
 
 impl Variant<'_> {
-    /// Makes what the variant holds, and puts its name on it.
+    /// Makes the content of the variant, and wraps it under the variant's name.
     fn hold<T>(self, make: impl FnOnce(Maker<'_>) -> Result<T, Refused>) -> Result<T, Refused> {
         let Self { mut maker, name } = self;
         let mut held = Value::Null;

@@ -1,7 +1,7 @@
-//! Resume tokens: whoever has one may answer one interaction, once, until it expires.
+//! Resume tokens: the holder of a token may answer one interaction, once, until the token expires.
 //!
-//! A token is `key id . claims . signature`, the latter two in base64url. The claims say what it is for, the signature
-//! (HMAC-SHA-256) that we said so.
+//! A token is `key id . claims . signature`, the latter two in base64url. The claims say what it is for; the signature
+//! (HMAC-SHA-256) proves that we made it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,16 +16,16 @@ use sha2::Sha256;
 use crate::unit::{Proof, Refusal};
 use crate::{Error, InstanceId, Interaction, InteractionId, Result, UnitId};
 
-/// The shortest secret that is taken.
+/// The shortest secret that is accepted.
 const SECRET_BYTES_MIN: usize = 32;
 
-/// Makes and checks resume tokens: with the newest key, and with those before it.
+/// Makes and checks resume tokens. It signs with the newest key, and accepts older ones.
 #[derive(Clone)]
 pub struct Tokens {
     keys: Vec<(String, Box<[u8]>)>,
 }
 
-/// What a token says, in few letters.
+/// The claims of a token, with short names.
 #[derive(Serialize, Deserialize)]
 struct Claims {
     #[serde(rename = "n")]
@@ -49,17 +49,17 @@ pub struct Opened {
     pub namespace: String,
     /// The interaction that it answers.
     pub interaction: InteractionId,
-    /// What it was made for, to be compared with what is there.
+    /// What it was made for, to compare with the interaction.
     pub(crate) proof: Proof,
 }
 
 impl Tokens {
-    /// Makes and checks tokens with this key. Its id stands in the token, so that a later key can take over.
+    /// Makes and checks tokens with this key. Its id is part of the token, so that a later key can replace it.
     pub fn new(key_id: &str, secret: &[u8]) -> Result<Self> {
         Self { keys: Vec::new() }.and(key_id, secret)
     }
 
-    /// Also takes tokens that were made with this key, which came before.
+    /// Also accepts tokens that were made with this older key. Use it to rotate keys.
     pub fn and(mut self, key_id: &str, secret: &[u8]) -> Result<Self> {
         let refuse = |reason: String| Err(Error::InvalidConfig(reason));
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -78,7 +78,8 @@ impl Tokens {
         Ok(self)
     }
 
-    /// A token for one interaction as it is being sent, good until this moment, or its deadline if that is nearer.
+    /// Makes a token for one interaction as it is being sent. It expires at this moment, or at the interaction's
+    /// deadline if that is nearer.
     pub fn issue(&self, interaction: &Interaction, expires_at: Timestamp) -> String {
         let expires_at = interaction.deadline.map_or(expires_at, |deadline| deadline.min(expires_at));
         let claims = Claims {
@@ -95,8 +96,8 @@ impl Tokens {
         format!("{key_id}.{claims}.{signature}")
     }
 
-    /// Checks that we made a token, and says what it opens. Whether it may still answer is decided by the store when it
-    /// does ([`crate::Client::complete_opened`]).
+    /// Checks that we made a token, and returns what it is for. The store decides whether it may still answer when it
+    /// is used ([`crate::Client::complete_opened`]).
     pub fn open(&self, token: &str) -> Result<Opened> {
         let forged = || Error::TokenRefused(Refusal::Forged);
         let mut parts = token.splitn(3, '.');
@@ -115,12 +116,12 @@ impl Tokens {
     }
 }
 
-/// Keys as they are kept in an environment: `id:secret`, the secret in base64, the newest first, with commas between.
+/// Parses keys from an environment variable: `id:secret`, the secret in base64, the newest first, separated by commas.
 impl FromStr for Tokens {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        // What was written is a secret: it is not repeated.
+        // The input is a secret, so the error does not quote it.
         let refuse = || {
             let told = "token keys are written `id:secret`, the secret in base64, with commas between";
             Error::InvalidConfig(told.to_owned())

@@ -1,4 +1,4 @@
-//! Transports: how requests leave, how a sender goes about it, and how answers may come back the same way.
+//! Transports: how requests are sent, how sends are paced and retried, and how answers may come back the same way.
 
 #[cfg(any(feature = "nats", feature = "webhook"))]
 mod envelope;
@@ -21,25 +21,26 @@ pub use self::reception::Reception;
 pub use self::webhook::{Targets, Webhook};
 use crate::{Interaction, Json, Retry};
 
-/// Hands requests to the outside world.
+/// Sends requests to the outside world. Implement it for a way of sending that dormouse does not have, and register it
+/// with [`EngineBuilder::transport`](crate::EngineBuilder::transport).
 ///
-/// It is at-least-once: a request is handed over again, with the same idempotency key, until the transport says that
-/// it was accepted, and once more if this process dies before that is written down.
+/// Sending is at-least-once: a request is sent again, with the same idempotency key, until the transport reports that
+/// it was accepted, and once more if this process dies before that is stored.
 pub trait Transport: Send + Sync + 'static {
-    /// Hands one request over. Dropped when it takes longer than [`Sending::timeout`].
+    /// Sends one request. The future is dropped when it takes longer than [`Sending::timeout`].
     fn send<'a>(&'a self, interaction: &'a Interaction) -> Pin<Box<dyn Future<Output = Sent> + Send + 'a>>;
 
-    /// Brings in the answers that come back this way, until the engine stops. Whoever is asked some other way, such as
-    /// by an HTTP API, brings in none, and leaves this as it is.
+    /// Receives the answers that come back this way, until the engine stops. A transport whose answers come in some
+    /// other way, such as by the HTTP API, need not implement it.
     ///
-    /// It is started anew if it ends before that. What it has in hand when the engine stops it may finish, within the
-    /// engine's drain time.
+    /// It is started again if it ends before that. When the engine stops, it may finish the answers in progress within
+    /// the engine's drain time.
     fn receive(&self, reception: Reception) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move { reception.stopped().await })
     }
 }
 
-/// What became of a request that was handed over.
+/// The result of sending a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sent {
@@ -47,11 +48,11 @@ pub enum Sent {
     Accepted,
     /// It was accepted and answered at once.
     Answered(Json),
-    /// It could not be handed over, and is to be tried again.
+    /// It could not be sent; try again.
     Retry {
         /// Why.
         reason: String,
-        /// Not before this, as the receiver asks.
+        /// How long to wait at least, if the receiver asked for that.
         after: Option<Duration>,
     },
     /// It will never be accepted: the item has failed.
@@ -61,17 +62,17 @@ pub enum Sent {
 /// How a transport's requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sending {
-    /// Requests under way at a time, in this process (16 unless set).
+    /// Requests being sent at a time, in this process (16 by default).
     pub concurrency_max: usize,
-    /// Requests per second at most, in this process (unlimited unless set).
+    /// Requests per second at most, in this process (unlimited by default).
     pub per_second_max: Option<u32>,
-    /// How long one send may take (30 s unless set).
+    /// How long one send may take (30 s by default).
     pub timeout: Duration,
-    /// The wait before the second send; it doubles, with jitter, up to `backoff_cap` (1 s unless set).
+    /// The wait before the second send; it doubles, with jitter, up to `backoff_cap` (1 s by default).
     pub backoff: Duration,
-    /// The longest wait between sends (5 min unless set).
+    /// The longest wait between sends (5 min by default).
     pub backoff_cap: Duration,
-    /// How long to go on trying before the item has failed (24 h unless set).
+    /// How long to go on trying before the item fails (24 h by default).
     pub give_up_after: Duration,
 }
 

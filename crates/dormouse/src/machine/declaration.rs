@@ -1,5 +1,5 @@
-//! What a machine tells of itself, as data: whoever runs it leaves that in the database, for those who do not have its
-//! code.
+//! Declarations: what a machine says of itself, as data. Its workers store it in the database, for processes that do
+//! not have its code.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -16,28 +16,28 @@ pub struct Declaration {
     pub version: u32,
     /// The oldest version it takes over.
     pub migrates_from: u32,
-    /// Its steps; an instance starts at the first, unless said otherwise.
+    /// Its steps; by default an instance starts at the first.
     pub steps: Vec<String>,
-    /// The queue its instances wait in, unless said otherwise.
+    /// The queue in which its instances wait by default.
     pub queue: String,
     /// Whether its transitions are recorded.
     pub keeps_history: bool,
-    /// What the state of its steps must look like to be read; nothing is said of a step that is not named here.
+    /// What the state of its steps must look like so that it decodes. A step that is not named here accepts any state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<Stated>,
-    /// The signals it names.
+    /// The signals that it declares.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accepts: Vec<Accepted>,
-    /// Whether it takes signals that it does not name.
+    /// Whether it accepts signals that it does not declare.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub accepts_others: bool,
-    /// The steps that say what answers they take.
+    /// The steps that declare which answers they take.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub takes: Vec<Taken>,
-    /// The steps at which a cancel asks an instance to undo what it did, and to end then.
+    /// The steps at which a cancel asks an instance first to undo what it did, and then to end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undo_on_cancel: Vec<String>,
-    /// Its steps and the ways between them, if it tells.
+    /// Its steps and the ways between them, if it declares them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<Graph>,
 }
@@ -47,7 +47,7 @@ pub struct Declaration {
 pub struct Stated {
     /// The steps.
     pub steps: Vec<String>,
-    /// What their state must look like to be read.
+    /// What their state must look like so that it decodes.
     #[serde(deserialize_with = "known")]
     pub outline: Outline,
 }
@@ -65,7 +65,7 @@ pub struct Accepted {
     /// The JSON Schema that they fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<serde_json::Value>,
-    /// What its payloads must look like to be read.
+    /// What its payloads must look like so that they decode.
     #[serde(default = "anything", deserialize_with = "known")]
     pub outline: Outline,
 }
@@ -80,7 +80,7 @@ pub struct Taken {
     /// The JSON Schema that it fits, as it comes in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<serde_json::Value>,
-    /// What it must look like to be read, as it comes in.
+    /// What it must look like as it comes in, so that it decodes.
     #[serde(default = "anything", deserialize_with = "known")]
     pub outline: Outline,
     /// Whether the machine's code builds the output from it.
@@ -88,7 +88,7 @@ pub struct Taken {
 }
 
 impl Declaration {
-    /// What a machine's code says, where `history` decides for a machine that does not.
+    /// The declaration of a machine's code. `history` applies to a machine that does not choose for itself.
     pub(crate) fn of(machine: &dyn DynMachine, history: History) -> Self {
         Self {
             name: machine.name().to_owned(),
@@ -111,19 +111,19 @@ impl Declaration {
         (self.migrates_from..=self.version).contains(&version)
     }
 
-    /// What it says of a signal.
+    /// The declaration of a signal, if there is one.
     pub fn accepted(&self, signal: &str) -> Option<&Accepted> {
         let is_it = |told: &&Accepted| told.signal == signal || told.also.as_deref() == Some(signal);
         self.accepts.iter().find(is_it)
     }
 
-    /// What the state of a step must look like, if it says so.
+    /// What the state of a step must look like, if that is declared.
     pub fn state(&self, step: &str) -> Option<&Outline> {
         let stated = self.states.iter().find(|stated| stated.steps.iter().any(|known| known == step));
         stated.map(|stated| &stated.outline)
     }
 
-    /// Says why an instance of this very version could not run at this place.
+    /// Returns why an instance of exactly this version could not run from this step and state.
     pub(crate) fn check(&self, at: &At) -> Result<(), String> {
         let At { step, state } = at;
         if !self.steps.is_empty() && !self.steps.iter().any(|known| known == step) {
@@ -133,7 +133,7 @@ impl Declaration {
         checked.map_err(|reason| format!("the state of step {step}: {reason}"))
     }
 
-    /// What it says of the answers that a step takes.
+    /// The declaration of the answers that a step takes, if there is one.
     pub fn taken(&self, step: &str) -> Option<&Taken> {
         self.takes.iter().find(|taken| taken.step == step)
     }
@@ -147,7 +147,7 @@ fn anything() -> Outline {
     Outline::Any
 }
 
-/// An outline of a kind that this version knows; what a later one declares is let through.
+/// An outline of a kind that this version knows. A kind that a later version declares lets everything through.
 fn known<'de, D: Deserializer<'de>>(told: D) -> Result<Outline, D::Error> {
     let told = serde_json::Value::deserialize(told)?;
     Ok(Outline::deserialize(told).unwrap_or(Outline::Any))

@@ -30,7 +30,7 @@ use crate::{BoxError, Context, History, Outcome, Retry};
 pub trait Job: Sized + Send + Sync + 'static {
     /// The job's name.
     const NAME: &'static str;
-    /// The queue it waits in unless said otherwise.
+    /// The queue in which it waits by default.
     const QUEUE: &'static str = "default";
     /// Whether its transitions are recorded; `None` is the engine's choice.
     const HISTORY: Option<History> = None;
@@ -39,7 +39,7 @@ pub trait Job: Sized + Send + Sync + 'static {
 
     /// What it works on.
     type Input: Serialize + DeserializeOwned + Send + 'static;
-    /// What it gives.
+    /// What it returns.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 
     /// Does the work. It may run again after a crash.
@@ -49,8 +49,8 @@ pub trait Job: Sized + Send + Sync + 'static {
         cx: &Context,
     ) -> impl Future<Output = Result<Self::Output, BoxError>> + Send;
 
-    /// How often it is tried and how long it waits in between: 20 times with backoff, unless said otherwise. An error that
-    /// is [`crate::Final`] is not tried again.
+    /// How often it is tried and how long it waits in between: by default 20 times with backoff. After an error that is
+    /// [`crate::Final`] it is not tried again.
     fn retry(&self) -> Retry {
         Retry::times(20)
     }

@@ -8,7 +8,7 @@ use crate::gate::Gates;
 use crate::limits::{check_name, check_version};
 use crate::{Declaration, Error, History, Json, NewInstance, NewSignal, Result};
 
-/// How far the oldest version that a machine takes over may be behind its own.
+/// How many versions the oldest one that a machine migrates from may be behind its own.
 const MIGRATES_MAX: u32 = 1_000;
 
 /// The machines registered with an engine, by name and version.
@@ -21,12 +21,12 @@ pub struct Registry {
 struct Registered {
     machine: Arc<dyn DynMachine>,
     gates: Arc<Gates>,
-    /// What it declares, once that was asked for.
+    /// Its declaration, once it was asked for.
     declared: OnceLock<Arc<Declaration>>,
 }
 
 impl Registered {
-    /// What it declares, where `history` decides if it does not.
+    /// Its declaration. `history` applies if the machine does not choose for itself.
     fn declaration(&self, history: History) -> Arc<Declaration> {
         let declared = self.declared.get_or_init(|| Arc::new(Declaration::of(&*self.machine, history)));
         let keeps_history = self.machine.history().unwrap_or(history) == History::On;
@@ -108,17 +108,17 @@ impl Registry {
         self.by_name.values().flat_map(BTreeMap::values)
     }
 
-    /// Every machine as it is declared, where `history` decides for those that do not.
+    /// The declaration of every machine. `history` applies to those that do not choose for themselves.
     pub(crate) fn declarations(&self, history: History) -> Vec<Arc<Declaration>> {
         self.all().map(|registered| registered.declaration(history)).collect()
     }
 
-    /// What the machine that runs instances of this name and version declares.
+    /// The declaration of the machine that runs instances of this name and version.
     pub(crate) fn declaration(&self, name: &str, version: u32, history: History) -> Option<Arc<Declaration>> {
         self.registered(name, version).map(|registered| registered.declaration(history))
     }
 
-    /// The doors of the machine that runs instances of this name and version.
+    /// The checks of the machine that runs instances of this name and version.
     pub(crate) fn gates(&self, name: &str, version: u32) -> Option<&Arc<Gates>> {
         self.registered(name, version).map(|registered| &registered.gates)
     }
@@ -130,12 +130,12 @@ impl Registry {
         new.signals.iter().try_for_each(|signal| gates.check_signal(&new.machine, awaits, signal))
     }
 
-    /// Whether any machine might refuse this signal; only then does it matter whose it is.
+    /// Whether any machine might refuse this signal. Only then must its target be looked up.
     pub(crate) fn might_refuse(&self, signal: &NewSignal) -> bool {
         self.all().any(|registered| registered.gates.might_refuse(signal))
     }
 
-    /// Whether every machine would take this answer as it is; only otherwise does it matter whose it is.
+    /// Whether every machine would accept this answer as it is. If not, its interaction must be looked up.
     pub(crate) fn takes_as_it_is(&self, answer: &Json) -> bool {
         self.all().all(|registered| registered.gates.are_open_for(answer))
     }

@@ -12,7 +12,7 @@ use serde::{Deserializer, Serialize, forward_to_deserialize_any};
 use crate::json::decode_text;
 use crate::{At, Error, Json, Result};
 
-/// The names of an enum's variants, told by its own `Deserialize`.
+/// The names of an enum's variants, from its own `Deserialize`.
 pub(super) fn steps_of<S: DeserializeOwned>() -> Result<&'static [&'static str], String> {
     let told = match S::deserialize(Probe) {
         Err(Told::Variants(variants)) => variants,
@@ -46,7 +46,7 @@ pub(crate) fn encode_at<S: Serialize + DeserializeOwned>(state: &S) -> Result<At
         .ok_or_else(|| Error::InvalidState("it does not serialize as one of its own variants".to_owned()))
 }
 
-/// Puts a step and its state together again; the error says what does not fit and where.
+/// Joins a step and its state to an enum again; the error says what does not fit and where.
 pub(crate) fn decode_at<S: DeserializeOwned>(at: &At) -> Result<S, String> {
     let state = at.state.as_str();
     let mut text = String::with_capacity(at.step.len() + state.len() + 5);
@@ -58,7 +58,7 @@ pub(crate) fn decode_at<S: DeserializeOwned>(at: &At) -> Result<S, String> {
     decode_text(&text)
 }
 
-/// A deserializer that only listens for the variants it is asked for.
+/// A deserializer that only records which variants it is asked for.
 struct Probe;
 
 #[derive(Debug)]

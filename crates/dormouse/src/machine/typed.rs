@@ -13,7 +13,7 @@ pub(crate) struct Typed<M> {
 }
 
 impl<M: Machine> Typed<M> {
-    /// Wraps a machine whose declaration makes sense.
+    /// Wraps a machine, if its declaration is valid.
     pub(crate) fn new(machine: M) -> Result<Self> {
         let steps = steps_of::<M::State>()
             .map_err(|reason| Error::InvalidMachine { machine: M::NAME.to_owned(), reason })?;

@@ -1,4 +1,4 @@
-//! Holding a document against a outline.
+//! Checks a document against an outline.
 
 use std::fmt::Write;
 
@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 
 use super::{Kind, Member, Outline, Variant};
 
-/// Says why a value does not fit, and where.
+/// Returns why a value does not fit, and where.
 pub(super) fn check(outline: &Outline, value: &Value) -> Result<(), String> {
     let mut place = Vec::new();
     let misfit = fits(outline, value, &mut place).err();
     misfit.map_or(Ok(()), |reason| Err(format!("{reason}{}", told(&place))))
 }
 
-/// Strays that are told.
+/// How many unknown members are reported.
 const STRAYS_MAX: usize = 32;
 
 /// The members of a value that its outline lets through without knowing them.
@@ -204,7 +204,7 @@ fn named<'s>(variants: &'s [Variant], name: &str) -> Option<&'s Variant> {
     variants.iter().find(|variant| variant.name == name)
 }
 
-/// What came in is the sender's, and may be long: little of it is repeated.
+/// A value is the sender's and may be long, so only its beginning is quoted.
 fn short(text: &str) -> String {
     const CHARS_MAX: usize = 64;
     text.chars().take(CHARS_MAX).collect()

@@ -1,4 +1,5 @@
-//! A deserializer that offers a type a path into a document that is made up, and listens to what it asks for at its end.
+//! A deserializer that offers a type a path into a made-up document, and records what the type asks for at the end of
+//! the path.
 
 use std::fmt;
 
@@ -15,11 +16,11 @@ pub(super) const NO_NAME: &str = "\u{e000}none\u{e000}";
 /// One step of a path.
 #[derive(Clone)]
 pub(super) enum Offer {
-    /// Something, where there may be nothing.
+    /// A value where there may be none.
     Something,
-    /// An object with members that are made up, and then perhaps the one that the path leads to.
+    /// An object with made-up members, and then perhaps the one that the path leads to.
     Members { made: Vec<(&'static str, usize)>, then: Option<&'static str> },
-    /// A list with items that are made up, and then perhaps the one that the path leads to.
+    /// A list with made-up items, and then perhaps the one that the path leads to.
     Items { made: Vec<usize>, then: bool },
     /// The value of a name in an object of any names.
     Value,
@@ -41,7 +42,7 @@ pub(super) enum Sample {
     Object,
 }
 
-/// What a type asks for, or says of what it is offered.
+/// What a type asks for, or its error about what it was offered.
 #[derive(Debug)]
 pub(super) enum Told {
     Plain(Outline),
@@ -54,7 +55,7 @@ pub(super) enum Told {
     Variants(&'static [&'static str]),
     UnitVariant,
     Open,
-    /// It took what the path led to.
+    /// It accepted the value at the end of the path.
     Complete,
     InvalidType,
     Missing(&'static str),
@@ -62,7 +63,7 @@ pub(super) enum Told {
     UnknownField,
     UnknownVariant,
     Length,
-    /// What was to be made up on the way was not.
+    /// A value on the way could not be made up.
     Unmade,
     Other,
 }
@@ -105,7 +106,7 @@ impl de::Error for Told {
     }
 }
 
-/// A deserializer that offers what a path leads to, and listens there.
+/// A deserializer that follows a path and records what is asked for at its end.
 #[derive(Clone, Copy)]
 pub(super) struct Probe<'p> {
     pub(super) path: &'p [Offer],
@@ -129,7 +130,7 @@ impl Probe<'_> {
         }
     }
 
-    /// Follows the path into what is offered there, or says what was asked for.
+    /// Follows the path one step, or returns what was asked for.
     fn follow<'de, V: Visitor<'de>>(self, asked: Told, visitor: V) -> Result<V::Value, Told> {
         let Some((offer, path)) = self.path.split_first() else { return Err(asked) };
         let rest = Probe { path };
@@ -238,7 +239,7 @@ fn bytes() -> Outline {
     Outline::OneOf { kinds: vec![Kind::Text, Kind::List], member: None }
 }
 
-/// Follows the path into what a seed reads. What the type makes of it is of no interest.
+/// Follows the path into what a seed reads. The value that it makes is dropped.
 fn go_on<'de, S: DeserializeSeed<'de>>(seed: S, rest: Probe<'_>) -> Result<S::Value, Told> {
     seed.deserialize(rest)?;
     Err(Told::Complete)

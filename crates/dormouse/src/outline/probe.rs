@@ -1,5 +1,5 @@
-//! Asking a type what it takes: it is offered a path into a document that is made up as it goes, and what it asks for
-//! at the end of the path is its answer. Nothing is decoded.
+//! Finds out what a type accepts: the type is offered a path into a document that is made up on the way, and what it
+//! asks for at the end of the path is its answer. Nothing is decoded.
 
 use std::marker::PhantomData;
 
@@ -9,14 +9,14 @@ use super::offer::{NO_NAME, Offer, Probe, Sample, Told};
 use super::{Kind, Member, Outline, Variant};
 use crate::sample::TEXTS_MAX;
 
-/// How deep a type is looked into; one that holds itself has no end.
+/// How deep a type is examined: a recursive type has no end.
 const DEPTH_MAX: usize = 8;
-/// Places that are looked at.
+/// How many paths are examined.
 const PLACES_MAX: usize = 1_024;
-/// Members of an object, variants of an enum, or items of a tuple that are looked at.
+/// How many members of an object, variants of an enum, or items of a tuple are examined.
 const NAMES_MAX: usize = 128;
 
-/// What a type takes.
+/// What a type accepts.
 pub(super) fn look<T: DeserializeOwned>() -> Outline {
     Asker::<T> { path: Vec::new(), places: 0, of: PhantomData }.look()
 }
@@ -119,8 +119,8 @@ impl<T: DeserializeOwned> Asker<T> {
         Outline::Object { members, open: !matches!(other, Told::UnknownField) }
     }
 
-    /// The members that must be there, each with the text by which it can be made up: given none, the type names the first
-    /// that is missing; given that, the next.
+    /// The required members, each with a text that the type accepts for it. Given none, the type names the first
+    /// missing member; given that one, the next.
     fn required(&mut self, names: &[&'static str]) -> Vec<(&'static str, usize)> {
         let mut made: Vec<(&'static str, usize)> = Vec::new();
         loop {
@@ -139,7 +139,7 @@ impl<T: DeserializeOwned> Asker<T> {
         }
     }
 
-    /// Other names of a member: with both, the type finds it there twice.
+    /// Other names of a member: if both are given, the type reports a duplicate.
     fn aliases(
         &mut self,
         name: &'static str,
@@ -168,7 +168,7 @@ impl<T: DeserializeOwned> Asker<T> {
         Outline::Variants { variants, open: !matches!(other, Told::UnknownVariant) }
     }
 
-    /// A type that looks at what is there: it is shown some of each kind.
+    /// A type that accepts several kinds of values: it is offered some of each kind.
     fn kinds(&mut self) -> Outline {
         let mut takes = |samples: &[Sample]| {
             let mut told = samples.iter().map(|sample| self.ask_with(Offer::Shown(*sample)));

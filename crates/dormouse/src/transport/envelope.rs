@@ -1,4 +1,4 @@
-//! What is sent with a request, whatever the way: the same JSON document over HTTP and over a broker.
+//! The envelope of a request: the same JSON document over HTTP and over a broker.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -23,7 +23,7 @@ pub(super) struct Envelope<'a> {
     request: &'a Json,
 }
 
-/// What gives its holder the right to answer.
+/// The resume URL or token, which gives its holder the right to answer.
 #[derive(Serialize)]
 pub(super) enum Resume {
     #[cfg(feature = "webhook")]

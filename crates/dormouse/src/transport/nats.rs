@@ -17,21 +17,21 @@ use super::{Reception, Sent, Transport};
 use crate::store::{Completed, Completion, Refusal, Which};
 use crate::{BoxError, DEFAULT_NAMESPACE, Interaction, InteractionId, Json, Opened, Tokens, When};
 
-/// Answers in hand at a time: taken together, committed together.
+/// Answers in progress at a time: received together, committed together.
 const ANSWERS_MAX: usize = 256;
-/// How long the broker waits for the acknowledgement of an answer before it delivers it again, unless set.
+/// The default for how long the broker waits for the acknowledgement of an answer before it delivers it again.
 const ACK_WAIT: Duration = Duration::from_secs(30);
-/// How long one pull waits for answers, and how soon a broker that went away is missed.
+/// How long one pull waits for answers, and how soon the loss of the broker is noticed.
 const PULL: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// How long to leave a broker or a database alone that could not do something.
+/// How long to wait after a fault of the broker or the database.
 const FAULT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Publishes requests to one subject of NATS JetStream, and takes answers from another.
+/// Publishes requests to one subject of NATS JetStream, and receives answers from another.
 ///
-/// The streams of both subjects are yours to make. The message id is the interaction's, so a request that is sent again
-/// within the stream's window is stored once. An answer is acknowledged after it was committed; one that is refused is
-/// terminated, and one that the database could not take is delivered again.
+/// You create the streams of both subjects. The message id is the interaction's, so a request that is sent again within
+/// the stream's window is stored once. An answer is acknowledged after it was committed; one that is refused is
+/// terminated, and one that the database could not store is delivered again.
 pub struct Nats {
     jetstream: Context,
     requests: String,
@@ -42,30 +42,30 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// Publishes requests to `requests`, and takes answers from `answers`.
+    /// Publishes requests to `requests`, and receives answers from `answers`.
     pub fn new(jetstream: Context, requests: impl Into<String>, answers: impl Into<String>) -> Self {
         let (requests, answers) = (requests.into(), answers.into());
         Self { jetstream, requests, answers, durable: None, tokens: None, ack_wait: ACK_WAIT }
     }
 
-    /// The name of the durable consumer that all workers share (`dormouse-` and the transport's name unless set). It is
-    /// made if there is none.
+    /// The name of the durable consumer that all workers share (by default `dormouse-` and the transport's name). It is
+    /// created if there is none.
     #[must_use]
     pub fn durable(mut self, name: impl Into<String>) -> Self {
         self.durable = Some(name.into());
         self
     }
 
-    /// Sends a resume token along, good for so long, and takes no answer without one: for when not all who may publish
-    /// answers may answer everything.
+    /// Sends a resume token with each request, valid this long, and accepts no answer without one. Use it if not
+    /// everyone who may publish answers may answer everything.
     #[must_use]
     pub fn tokens(mut self, tokens: Tokens, valid_for: Duration) -> Self {
         self.tokens = Some((tokens, valid_for));
         self
     }
 
-    /// How long the broker waits before it delivers an answer again that a dead worker had (30 s unless set). Of effect
-    /// when the durable consumer is made.
+    /// How long the broker waits before it delivers an answer again that a dead worker had received (30 s by default).
+    /// It takes effect when the durable consumer is created.
     #[must_use]
     pub fn ack_wait(mut self, ack_wait: Duration) -> Self {
         self.ack_wait = ack_wait;
@@ -93,7 +93,7 @@ impl Nats {
         loop {
             let taken = tokio::select! {
                 () = reception.stopped() => {
-                    // What has arrived by now would otherwise wait for others until the broker misses us.
+                    // Otherwise answers that have arrived would wait for more until the acknowledgement time is over.
                     let arrived = messages.next().now_or_never().flatten().unwrap_or_default();
                     self.take(reception, arrived.into_iter().flatten().collect()).await;
                     return Ok(());
@@ -132,7 +132,7 @@ impl Nats {
         Ok(stream.get_or_create_consumer(&durable, config).await?)
     }
 
-    /// Commits answers, then tells the broker.
+    /// Commits answers, then acknowledges them.
     async fn take(&self, reception: &Reception, messages: Vec<Message>) {
         let (mut batch, mut read) = (Vec::new(), Vec::new());
         for message in messages {
@@ -150,7 +150,7 @@ impl Nats {
                     settle(reception, message, completed).await;
                 }
             }
-            // One of them can never be taken, such as one that is too large: it is not to keep the others.
+            // One of them can never be stored, for example because it is too large. It must not hold up the others.
             Err(error) if error.is_of_the_document() && read.len() > 1 => {
                 for message in read {
                     Box::pin(self.take(reception, vec![message])).await;
@@ -171,11 +171,11 @@ impl Nats {
         }
     }
 
-    /// What a message says, or why it is not an answer.
+    /// Parses a message, or returns why it is not an answer.
     fn completion(&self, body: &[u8]) -> Result<Completion, (Refusal, String)> {
         let malformed = |reason: &str| (Refusal::Malformed, reason.to_owned());
         let unreadable = |error: serde_json::Error| match error.classify() {
-            // What serde says of a type may quote the message.
+            // serde's error about a type may quote the message.
             serde_json::error::Category::Data => malformed("the message has a member of the wrong type"),
             _ => malformed(&format!("the message is not valid JSON: {error}")),
         };
@@ -244,8 +244,9 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<J
     Json::deserialize(deserializer).map(Some)
 }
 
-/// The same however often a request is sent, and no other request's: not the idempotency key, which two requests may
-/// share, the second of which would be dropped. The moment tells requests of two databases on one stream apart.
+/// The same however often a request is sent, and different from every other request's. It is not the idempotency key:
+/// two requests may share that, and the second would be dropped. The moment distinguishes requests of two databases on
+/// one stream.
 fn message_id(asked: &Interaction) -> String {
     let opened_us = asked.opened_at.map_or(0, jiff::Timestamp::as_microsecond);
     format!("dormouse-{}-{opened_us}", asked.id)
@@ -260,11 +261,11 @@ fn not_stored(error: PublishError) -> Sent {
     }
 }
 
-/// Tells the broker that a message is done with.
+/// Acknowledges a message, or asks for it again.
 async fn settle(reception: &Reception, message: &Message, completed: Completed) {
     match completed {
         Completed::Admitted { .. } | Completed::Repeat(_) => tell(reception, message, AckKind::Ack).await,
-        // The others were taken; this one comes again, by itself or with others.
+        // The others were stored; this one comes again, by itself or with others.
         Completed::Refused(Refusal::Busy) => {
             tell(reception, message, AckKind::Nak(Some(FAULT_PAUSE))).await;
         }
@@ -274,8 +275,8 @@ async fn settle(reception: &Reception, message: &Message, completed: Completed) 
     }
 }
 
-/// Refuses a message for good. The reason says what is wrong, and does not quote the message: it may hold a token, and
-/// whatever its sender put in. Its place in the stream has to do.
+/// Refuses a message for good. The reason does not quote the message, which may contain a token or anything else that
+/// its sender put in. The log names its sequence in the stream instead.
 async fn refuse(reception: &Reception, message: &Message, refusal: Refusal, reason: &str) {
     let place = message.info().map_or(0, |info| info.stream_sequence);
     let transport = reception.transport();
@@ -292,7 +293,7 @@ async fn tell(reception: &Reception, message: &Message, word: AckKind) {
     };
     metrics::counter!("dormouse_answers_total", "transport" => transport.to_owned(), "outcome" => outcome)
         .increment(1);
-    // A message that the broker does not hear of is delivered again, and admitted once all the same.
+    // A message that is not acknowledged is delivered again, and still admitted only once.
     if let Err(error) = message.ack_with(word).await {
         tracing::debug!(transport, %error, "an answer could not be acknowledged to the broker");
     }

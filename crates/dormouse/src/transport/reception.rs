@@ -1,11 +1,11 @@
-//! Where a transport brings the answers that come back its way.
+//! The reception: what a transport hands its answers to.
 
 use tokio_util::sync::CancellationToken;
 
 use crate::store::{Completed, Completion, Namespaces, Refusal};
 use crate::{Client, Result};
 
-/// What a transport that brings answers in works with, for as long as its engine runs.
+/// What a transport that receives answers works with while its engine runs.
 pub struct Reception {
     pub(crate) client: Client,
     pub(crate) transport: String,
@@ -19,16 +19,16 @@ impl Reception {
         &self.transport
     }
 
-    /// Resolves when the engine stops: finish what is in hand, and take no more.
+    /// Resolves when the engine stops. Finish the answers in progress, and receive no more.
     pub async fn stopped(&self) {
         self.stop.cancelled().await;
     }
 
-    /// Admits answers, and says for each what became of it; once this returns, they are committed. One whose instance
-    /// somebody else's transaction holds is refused as [`Refusal::Busy`]: bring it again in a moment.
+    /// Admits answers and returns the result of each; once this returns, they are committed. An answer whose instance
+    /// is locked by another transaction is refused as [`Refusal::Busy`]: try it again in a moment.
     ///
-    /// Whoever may send to a transport may answer what was asked through it, in the namespaces that this engine serves,
-    /// and nothing else, unless a resume token says so: what others were asked is as unknown as what nobody was.
+    /// Answers from a transport may answer only requests that were sent through it, in the namespaces that this engine
+    /// serves, unless they carry a resume token. All other interactions are as unknown as those that do not exist.
     pub async fn admit(&self, batch: Vec<Completion>) -> Result<Vec<Completed>> {
         let mut refused = Vec::new();
         for (place, completion) in batch.iter().enumerate() {
@@ -44,7 +44,7 @@ impl Reception {
         let taken = batch.into_iter().enumerate().filter(|(place, _)| is_taken(*place));
         let mut completed =
             self.client.complete_once(taken.map(|(_, completion)| by(completion)).collect()).await?;
-        // From the first on, so that each is put where it was.
+        // In ascending order, so that each goes back to its index.
         for (place, refusal) in refused {
             completed.insert(place, Completed::Refused(refusal));
         }

@@ -23,13 +23,14 @@ use super::envelope::{self, Envelope};
 use super::{Sent, Transport};
 use crate::{Clock, Error, Interaction, Json, Result, SystemClock, Tokens, When};
 
-/// The largest answer that is read, unless set: the largest document that is stored, and what is around it.
+/// The default for the largest answer that is read: the largest document that can be stored, and the JSON around it.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024 + 1024;
 
-/// Posts requests to one address, signed, with what is needed to answer them.
+/// Posts signed requests to one address, with what the receiver needs to answer them.
 ///
 /// A 2xx accepts the request; a 200 with a body `{"output": …}` answers it at once. 408, 425, 429 and 5xx, and a
-/// connection that fails, are tried again, not before a `Retry-After`. Everything else, a redirect too, rejects it.
+/// connection that fails, are tried again, not before a `Retry-After`. Every other status, including a redirect,
+/// rejects it.
 pub struct Webhook {
     url: Uri,
     secrets: Vec<Box<[u8]>>,
@@ -48,7 +49,7 @@ struct Resume {
 impl Webhook {
     /// Posts to this address, signed with this secret: `whsec_` and base64, as Standard Webhooks has it.
     pub fn new(url: &str, secret: &str) -> Result<Self> {
-        // An address may hold a password or a token, wherever in it: it is not repeated.
+        // An address may contain a password or a token anywhere, so the error does not quote it.
         let refuse = |reason: String| Error::InvalidConfig(format!("the URL of a webhook: {reason}"));
         let parsed = address(url).map_err(refuse)?;
         let poster = Poster::new(Targets::Public, ANSWER_BYTES_MAX);
@@ -68,10 +69,10 @@ impl Webhook {
         Ok(self)
     }
 
-    /// Sends along where to answer: this address with a resume token at its end, good for so long.
+    /// Sends with each request where to answer it: this address with a resume token at its end, valid this long.
     ///
     /// A bare address of a server, such as `https://shop.example`, means its `/v1/resume/`. An address with a path is
-    /// taken as it is: for a server behind a proxy, or a route of your own. What is not an address is refused here.
+    /// used as it is, for a server behind a proxy or a route of your own. An invalid address is refused here.
     pub fn resume_at(mut self, url: &str, tokens: Tokens, valid_for: Duration) -> Result<Self> {
         self.resume = Some(Resume { tokens, url: resume_url(url)?, valid_for });
         Ok(self)
@@ -91,7 +92,7 @@ impl Webhook {
         Ok(self)
     }
 
-    /// The largest answer that is read (1 MiB and 1 KiB unless set). A larger one only accepts the request.
+    /// The largest answer that is read (1 MiB and 1 KiB by default). A larger one only counts as an acceptance.
     #[must_use]
     pub fn answer_bytes_max(mut self, bytes: usize) -> Self {
         self.poster.answer_bytes_max = bytes;

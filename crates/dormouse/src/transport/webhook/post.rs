@@ -1,5 +1,5 @@
-//! One POST on a connection of its own. The name is resolved once, and the connection goes to the very address that was
-//! looked at: a name that means something else a moment later changes nothing.
+//! One POST on a connection of its own. The name is resolved once, and the connection goes to the address that was
+//! checked, even if the name resolves differently a moment later.
 
 use std::sync::{Arc, OnceLock};
 
@@ -93,7 +93,7 @@ impl Poster {
         let _until_answered = AbortOnDropHandle::new(tokio::spawn(connection));
         let answer: Response<Incoming> = sender.send_request(request).await.map_err(lost)?;
         let (parts, body) = answer.into_parts();
-        // What is too long, or breaks off, says nothing; that the request was accepted has been said before.
+        // A body that is too long or breaks off is ignored: the status has already accepted the request.
         let body = Limited::new(body, self.answer_bytes_max).collect().await;
         let body = body.map(Collected::to_bytes).unwrap_or_default();
         Ok(Answer { status: parts.status, headers: parts.headers, body })
@@ -136,7 +136,7 @@ fn client(roots: RootCertStore) -> Result<Arc<ClientConfig>, rustls::Error> {
 fn request(url: &Uri, headers: HeaderMap, body: String) -> Result<Request<Full<Bytes>>, Failure> {
     let path = url.path_and_query().map_or("/", |path| path.as_str());
     let authority = url.authority().map_or("", |authority| authority.as_str());
-    // Who signs in is no part of a host.
+    // The user and password are not part of the host.
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let built = Request::post(path).header(HOST, host).body(Full::new(Bytes::from(body)));
     let mut request = built.map_err(|error| Failure::Refused(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Where a webhook may lead: an address that somebody else chose must not reach what only we can reach.
+//! Where a webhook may go: an address that somebody else chose must not reach what only this machine can reach.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -44,7 +44,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     !special
 }
 
-/// Only what is given out to the public, and not what stands for a version 4 address that is not public.
+/// Only public addresses, and none that stands for a version 4 address that is not public.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     let embedded = |high: u16, low: u16| {
