@@ -1,7 +1,7 @@
-//! The command line: the same commands over a database that is opened here and over a server far away.
+//! The command line. The same commands work on a local database and on a remote server.
 //!
-//! [`main`] is the whole of it for a program with machines of its own. A program that has further
-//! commands flattens [`Globals`] and [`Command`] into its own.
+//! A program with its own machines calls [`main`] and needs nothing else. A program with further commands flattens
+//! [`Globals`] and [`Command`] into its own parser.
 
 mod admin;
 mod ahead;
@@ -41,7 +41,7 @@ use crate::{Access, Server};
 /// Registers a program's machines with an engine.
 pub type Machines = Arc<dyn Fn(EngineBuilder) -> EngineBuilder + Send + Sync>;
 
-/// A program whose commands are all from here.
+/// The parser of a program that adds no commands of its own.
 #[derive(Parser)]
 #[command(name = "dormouse", version, about = "Durable state machines that sleep until something happens.", after_help = failure::EXIT_CODES)]
 struct Cli {
@@ -51,7 +51,7 @@ struct Cli {
     command: Command,
 }
 
-/// Options of every command.
+/// Options that every command takes.
 #[derive(Clone, clap::Args)]
 pub struct Globals {
     /// The database: a path, sqlite:path/to/file.db, or postgres://user@host/database [default: dormouse.db]
@@ -64,24 +64,24 @@ pub struct Globals {
         conflicts_with = "server"
     )]
     pub db: Option<String>,
-    /// Ask a server instead of opening a database, such as http://127.0.0.1:7878; https works too
+    /// Connect to a server instead of opening a database, such as http://127.0.0.1:7878 or an https address
     #[arg(long, global = true, value_name = "URL", env = "DORMOUSE_SERVER", hide_env_values = true)]
     pub server: Option<String>,
-    /// Trust the certificates in this file too, in PEM, where the server is an https one
+    /// For an https server: also trust the certificates in this PEM file
     #[arg(long, global = true, value_name = "FILE", env = "DORMOUSE_CA_FILE", hide_env_values = true)]
     pub ca_file: Option<PathBuf>,
-    /// Work in this namespace; with an API key, it is the key's
+    /// Work in this namespace; an API key always works in its own
     #[arg(long, global = true, value_name = "NAME", env = "DORMOUSE_NAMESPACE", hide_env_values = true)]
     pub namespace: Option<String>,
-    /// Print JSON for programs instead of tables for people
+    /// Print JSON instead of tables
     #[arg(long, global = true)]
     pub json: bool,
-    /// How to log; RUST_LOG says what
+    /// The format of log lines; RUST_LOG selects what is logged
     #[arg(long, global = true, value_name = "FORM", value_enum)]
     pub log: Option<Log>,
 }
 
-/// What can be asked for.
+/// The commands.
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum Command {
@@ -89,7 +89,7 @@ pub enum Command {
     Serve(run::Serve),
     /// Run this program's machines, without HTTP
     Worker,
-    /// Make the database, or bring its schema up to date
+    /// Create the database, or bring its schema up to date
     Migrate(migrate::Migrate),
     /// Start an instance
     Start(instances::Start),
@@ -97,63 +97,63 @@ pub enum Command {
     Ls(instances::Ls),
     /// Show an instance
     Get(instances::One),
-    /// Show what changes, as it changes
+    /// Follow changes as they happen
     Watch(watch::Watch),
-    /// Show an instance's history
+    /// Show the history of an instance
     History(instances::History),
-    /// Show the signals that wait for an instance, or drop or edit one
+    /// Show the signals in an instance's inbox, or drop or edit one
     Inbox(inbox::Inbox),
     /// List an instance's children
     Children(instances::One),
-    /// Show how an instance ended, or wait for it
+    /// Show the result of an instance, or wait for it
     Result(instances::ResultArgs),
-    /// Say why an instance does not move
+    /// Explain why an instance does not move
     Explain(instances::One),
-    /// Say what an instance would do if something happened to it; nothing is run or changed
+    /// Show what an instance would do if something happened to it; runs and changes nothing
     WhatIf(ahead::WhatIf),
-    /// Signal an instance, or all that match
+    /// Signal an instance, or all instances that match a filter
     Signal(signal::Signal),
-    /// Show what is awaited, or who waits for a signal
+    /// Show which signals are awaited, or which instances await one
     Waiting(look::Waiting),
-    /// List and answer what waits for an answer from outside
+    /// List and answer interactions: requests that wait for an answer from outside
     #[command(subcommand)]
     Interactions(interactions::Interactions),
     /// Cancel instances
     Cancel(operate::Cancel),
     /// Run a failed or cancelled instance again
     Retry(operate::Retry),
-    /// Put the brake on an instance or a queue
+    /// Pause an instance or a queue
     Pause(operate::Brake),
-    /// Take the brake off an instance or a queue
+    /// Resume a paused instance or queue
     Resume(operate::Brake),
-    /// Add and remove tags of an instance
+    /// Add tags to an instance, or remove them
     Tag(operate::Tag),
-    /// Start another instance from an event of one
+    /// Start a new instance from an event in another one's history
     Fork(operate::Fork),
-    /// List queues, their depths and brakes
+    /// List queues, their depths, and whether they are paused
     Queues,
     /// List workers
     Workers,
-    /// List machines and where their instances are
+    /// List machines and the steps their instances are at
     Machines,
     /// Show counts, depths and ages
     Stats,
-    /// Make, list and revoke API keys
+    /// Create, list and revoke API keys
     #[command(subcommand)]
     Keys(admin::Keys),
-    /// Show what was changed and by whom
+    /// Show the audit log: what was changed and by whom
     Audit(admin::AuditArgs),
-    /// Remove what ended long ago
+    /// Remove instances that ended long ago
     Gc(admin::Gc),
-    /// Look for what is wrong, and say what to do
+    /// Look for problems and suggest what to do
     Doctor,
-    /// Explore this program's machines, without running them, and say what is wrong with them
+    /// Explore this program's machines without running them, and report what is wrong with them
     Check(ahead::Check),
     /// Print the graph of one of this program's machines
     Graph(ahead::GraphArgs),
-    /// Compare this program's machines with the live instances, before it is deployed
+    /// Compare this program's machines with the live instances; use it before a deploy
     Diff,
-    /// Print a script that completes commands in a shell
+    /// Print a shell completion script
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
@@ -179,15 +179,15 @@ pub enum Command {
 /// }
 /// ```
 ///
-/// The machines are registered once for each engine or client that the command needs, so what they share (a pool, a
-/// client of another service) is made before and cloned in.
+/// The closure runs once for each engine or client that the command needs. Create what the machines share (a pool, a
+/// client of another service) outside the closure and clone it in.
 pub async fn main(machines: impl Fn(EngineBuilder) -> EngineBuilder + Send + Sync + 'static) -> ExitCode {
     let cli = Cli::parse();
     let done = run(&cli.globals, cli.command, Arc::new(machines), Cli::command).await;
     finish(done, cli.globals.json)
 }
 
-/// What to tell the shell.
+/// Reports a failure, if there was one, and returns the exit code.
 pub fn finish(done: Result<ExitCode, Failure>, as_json: bool) -> ExitCode {
     log::close();
     done.unwrap_or_else(|failure| failure.report(as_json))
@@ -195,7 +195,7 @@ pub fn finish(done: Result<ExitCode, Failure>, as_json: bool) -> ExitCode {
 
 /// Runs one of the commands. `definition` is the whole command line, for its completions.
 ///
-/// Boxed, so that it is compiled here: what an async function does is compiled in each program that awaits it.
+/// The future is boxed so that it is compiled here; an async function is compiled again in each program that awaits it.
 pub fn run(
     globals: &Globals,
     command: Command,
@@ -267,7 +267,7 @@ async fn ran(
 }
 
 impl Globals {
-    /// The address of the database: what is named, or the usual file.
+    /// The address of the database: the given one, or the default file.
     fn url(&self) -> String {
         match self.db.as_deref().unwrap_or("dormouse.db") {
             url if url.starts_with("sqlite:") || url.contains("://") => url.to_owned(),
@@ -275,7 +275,7 @@ impl Globals {
         }
     }
 
-    /// The database for people to read: an address without its secrets.
+    /// The address of the database without its secrets, for logs and messages.
     pub fn shown(&self) -> String {
         let url = self.url();
         url.strip_prefix("sqlite:").map_or_else(|| shown(&url), str::to_owned)
@@ -293,10 +293,12 @@ impl Globals {
         Some(path.strip_prefix("//").unwrap_or(path).into())
     }
 
-    /// Opens the database: a file is made if there is none, a server must have been migrated.
+    /// Opens the database. A missing file is created; a PostgreSQL database must have been migrated.
     pub async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
         if self.server.is_some() {
-            return Err(Failure::usage("this needs the database itself: use --db instead of --server"));
+            return Err(Failure::usage(
+                "this command works on the database itself: use --db instead of --server",
+            ));
         }
         Ok(Client::open(&self.url()).await?.store().clone())
     }
@@ -304,19 +306,21 @@ impl Globals {
     async fn connect(&self, machines: &Machines) -> Result<Conn, Failure> {
         if let Some(url) = &self.server {
             let server = conn::Server::parse(url, self.ca_file.as_deref())?;
-            // Not an option: what is on a command line, others can see.
+            // Not an option: other users of this host can see command lines.
             let api_key = std::env::var("DORMOUSE_API_KEY").ok().filter(|key| !key.is_empty());
             if api_key.is_some() && server.is_overheard() {
                 eprintln!(
-                    "warning: the API key is sent to {} by plain HTTP, and whoever is on the way can read it: use https",
+                    "warning: the API key is sent to {} over plain HTTP, and anyone on the way can read it: use https",
                     server.authority()
                 );
             }
             return Ok(Conn::There { server, api_key, namespace: self.namespace.clone() });
         }
         if let Some(path) = self.db_path().filter(|path| !path.exists()) {
-            let told =
-                format!("there is no database {}: `migrate` makes one, `--db` names another", path.display());
+            let told = format!(
+                "there is no database {}: create it with `migrate`, or name another one with `--db`",
+                path.display()
+            );
             return Err(Failure::unreachable(told));
         }
         let client = machines(Engine::on(self.open().await?)).client();
@@ -339,7 +343,7 @@ impl fmt::Debug for Globals {
     }
 }
 
-/// What this program is called.
+/// The name of this program.
 fn program() -> String {
     let path = std::env::args().next().unwrap_or_default();
     Path::new(&path)
@@ -347,13 +351,13 @@ fn program() -> String {
         .map_or_else(|| "dormouse".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Who types the commands, for the audit log.
+/// The user who runs the command, for the audit log.
 fn user() -> String {
     let name = ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
     format!("command line ({})", name.unwrap_or_else(|| "unknown user".to_owned()))
 }
 
-/// An instance as people write it: its id, `key:` and its key, or a key that is no number.
+/// The path of an instance, which users name by its id, by `key:` and its key, or by a key that is not a number.
 fn instance_path(instance: &str) -> String {
     let is_id = instance.parse::<i64>().is_ok();
     let target =
@@ -361,7 +365,7 @@ fn instance_path(instance: &str) -> String {
     format!("/v1/instances/{}", conn::encode(&target))
 }
 
-/// JSON from an argument: the text itself, `@file`, or `-` for what comes in.
+/// JSON from an argument: the text itself, `@file`, or `-` for standard input.
 fn json_argument(name: &str, text: &str) -> Result<Json, Failure> {
     let read = match text.strip_prefix('@') {
         Some(path) => std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}")),
@@ -372,8 +376,8 @@ fn json_argument(name: &str, text: &str) -> Result<Json, Failure> {
     serde_json::from_str(&text).map_err(|error| Failure::usage(format!("{name} is not JSON: {error}")))
 }
 
-/// A body with a document in it as it was written: its numbers keep their digits, and whether it can be stored is for the
-/// server to say.
+/// A body that contains a document exactly as it was written: numbers keep their digits, and the server decides whether
+/// the document can be stored.
 fn with_document(members: serde_json::Value, name: &str, document: Option<Json>) -> BTreeMap<String, Json> {
     let members = members.as_object().cloned().unwrap_or_default();
     let members = members.into_iter().map(|(name, value)| (name, Json::from(value)));

@@ -1,4 +1,4 @@
-//! `dormouse dev`: the dashboard and the HTTP API over an order shop that runs, with something to try.
+//! `dormouse dev`: the dashboard and the HTTP API over a running demo shop, with something to try.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::demo::Shopkeeper;
 /// How to serve the shop.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to listen
+    /// The address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7878")]
     bind: SocketAddr,
     /// How many orders a new database starts with
@@ -31,7 +31,7 @@ pub(crate) async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
     let served = listen(server, args.bind, &mut stop, |address| {
         println!("An order shop runs on {db}. Open its dashboard:\n\n    http://{address}/\n");
         println!("Some refunds wait for you at http://{address}/inbox, and orders for an approval at");
-        println!("http://{address}/waiting?signal=approval. The same by its API:\n");
+        println!("http://{address}/waiting?signal=approval. The same through the API:\n");
         println!("    curl http://{address}/v1/interactions?status=pending");
         println!("    curl -H 'Content-Type: application/json' -d '{{\"output\":{{\"approved\":true}}}}' \\");
         println!("        http://{address}/v1/interactions/ID/complete");

@@ -1,4 +1,4 @@
-//! The `dormouse` binary: the command line over any database, and a shop to play with.
+//! The `dormouse` binary: the command line for any database, and a demo shop.
 
 mod bench;
 mod demo;
@@ -22,11 +22,11 @@ struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Serve the dashboard and the HTTP API over an order shop that runs: the place to start
+    /// Serve the dashboard and the HTTP API over a running demo shop: the place to start
     Dev(dev::Args),
-    /// Run the order shop in a terminal, to watch, interrupt and start again (this is what no command does)
+    /// Run the demo shop in a terminal, to watch, interrupt and start again [default command]
     Demo(demo::Args),
-    /// Measure a store on this machine: files, or with --db postgres://… new databases on that server
+    /// Benchmark a store on this machine: SQLite files, or new databases on a PostgreSQL server with --db postgres://…
     Bench(bench::Args),
     #[command(flatten)]
     Any(cli::Command),
@@ -40,7 +40,8 @@ async fn main() -> ExitCode {
     let ended = match command {
         Command::Dev(args) => dev::run(&globals, args).await.map(done),
         Command::Demo(args) => {
-            let db = globals.db_path().ok_or("the demo plays on a file: use `dev` for a PostgreSQL database");
+            let db =
+                globals.db_path().ok_or("the demo needs a SQLite file: use `dev` for a PostgreSQL database");
             match db {
                 Ok(db) => demo::run(db, args).await.map(done).map_err(Failure::from),
                 Err(refusal) => Err(refusal.into()),
@@ -49,7 +50,8 @@ async fn main() -> ExitCode {
         Command::Bench(args) => {
             bench::run(globals.json, globals.postgres_url(), args).await.map(done).map_err(Failure::from)
         }
-        // The plain binary has no machines: it serves any database, and leaves the work to the program it belongs to.
+        // The plain binary has no machines: it serves any database and leaves running steps to the program that owns
+        // it.
         Command::Any(command) => cli::run(&globals, command, Arc::new(|engine| engine), Cli::command).await,
     };
     cli::finish(ended, globals.json)

@@ -187,9 +187,9 @@ fn every_command_works(place: &Place) {
     place.fails(7, &["result", &id, "--wait", "10ms"]);
 
     let would = place.text(&["signal", "note", "--where", "machine=shop,key=order:"]);
-    assert_eq!(would, "1 live instances match; nothing was sent. Send with --yes\n");
+    assert_eq!(would, "1 live instances match; nothing was sent. Add --yes to send\n");
     assert_eq!(place.json(&["signal", "note", "--where", "machine=shop", "--yes"])["accepted"], 1);
-    assert!(place.text(&["waiting"]).contains("nobody waits"));
+    assert!(place.text(&["waiting"]).contains("no instance awaits a signal"));
     assert!(place.text(&["waiting", "paid"]).contains("no instances"));
 
     assert_eq!(place.text(&["pause", "order:1"]), "order:1 is paused\n");

@@ -114,6 +114,6 @@ async fn a_file_without_certificates_is_refused() {
     let site = Site::named("localhost").await;
     let empty = site.dir.path().join("empty.pem");
     std::fs::write(&empty, "no certificate").expect("a file");
-    fails(&site.ls(Some(empty)).await, 2, "no certificate in it");
+    fails(&site.ls(Some(empty)).await, 2, "the file contains no PEM certificate");
     fails(&site.ls(Some(site.dir.path().join("absent.pem"))).await, 2, "--ca-file");
 }

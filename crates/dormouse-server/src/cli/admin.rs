@@ -6,29 +6,29 @@ use super::Failure;
 use super::conn::{Conn, encode, with_query};
 use super::output::{Output, age, items, line, short, table, text};
 
-/// What a `gc` removes in one request, so that it can tell how far it is.
+/// How many instances `gc` removes per request, so that it can show its progress.
 const GC_ROWS: usize = 5_000;
 
 /// What to do with API keys.
 #[derive(Debug, clap::Subcommand)]
 pub enum Keys {
-    /// Make an API key; it is shown once
+    /// Create an API key; it is shown only once
     Create {
-        /// Whose it is, in words
+        /// A label that says who uses the key
         #[arg(long)]
         label: String,
         /// What it allows
         #[arg(long, value_parser = ["read", "operate", "admin"])]
         scope: String,
-        /// How long it opens anything, such as 90d [default: for ever]
+        /// How long the key is valid, such as 90d [default: forever]
         #[arg(long, value_name = "SPAN")]
         expires_in: Option<String>,
     },
     /// List the API keys of the namespace
     Ls,
-    /// Revoke an API key; it is refused within two seconds
+    /// Revoke an API key; every server refuses it within two seconds
     Revoke {
-        /// Its public part, as `keys ls` shows it
+        /// The public part of the key, as `keys ls` shows it
         id: String,
     },
 }
@@ -63,7 +63,7 @@ pub(super) async fn keys(conn: &Conn, output: Output, command: Keys) -> Result<(
             table(
                 &["ID", "LABEL", "SCOPE", "", "MADE", "ENDS"],
                 &rows,
-                "no API keys: anyone on this host may come in",
+                "no API keys: anyone on this host has access",
             );
         }),
         Keys::Revoke { id } => {
@@ -78,19 +78,19 @@ pub(super) async fn keys(conn: &Conn, output: Output, command: Keys) -> Result<(
 /// Which entries.
 #[derive(Debug, clap::Args)]
 pub struct AuditArgs {
-    /// Changes by this one
+    /// Only changes by this actor
     #[arg(long)]
     who: Option<String>,
-    /// Changes of this kind, such as instance.cancel
+    /// Only changes of this kind, such as instance.cancel
     #[arg(long)]
     what: Option<String>,
-    /// Changes to this
+    /// Only changes to this target
     #[arg(long)]
     target: Option<String>,
-    /// At most this many
+    /// Show at most this many
     #[arg(long, default_value_t = 50)]
     limit: usize,
-    /// Go on where a page before ended
+    /// Continue where an earlier page ended
     #[arg(long)]
     cursor: Option<String>,
 }
@@ -115,7 +115,7 @@ pub(super) async fn audit(conn: &Conn, output: Output, args: AuditArgs) -> Resul
         table(
             &["AT", "WHO", "WHAT", "TARGET", "RESULT"],
             &rows,
-            "nothing was changed through the API or this program",
+            "nothing was changed through the API or the command line",
         );
         if let Some(next) = page.get("next").and_then(Value::as_str) {
             line(&format!("more: --cursor {next}"));
@@ -127,7 +127,7 @@ pub(super) async fn audit(conn: &Conn, output: Output, args: AuditArgs) -> Resul
 /// What to remove.
 #[derive(Debug, clap::Args)]
 pub struct Gc {
-    /// Instances that ended longer ago than this, such as 30d
+    /// Remove instances that ended longer ago than this, such as 30d
     #[arg(long, value_name = "SPAN")]
     ended_for: String,
 }

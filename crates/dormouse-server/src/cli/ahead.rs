@@ -1,4 +1,5 @@
-//! Looking ahead: a machine's graph, what is wrong with it, what a deploy would break, what an instance would do.
+//! Looking ahead: a machine's graph, what is wrong with the machine, what a deploy would break, what an instance would
+//! do.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,17 +14,17 @@ use super::conn::{Conn, with_query};
 use super::output::{Output, inert, items, line, short, table, text};
 use super::{Failure, Globals, Machines, instance_path, json_argument};
 
-/// What exploring or comparing found is told with this code, for scripts.
+/// The exit code when `check` or `diff` found something, for scripts.
 const FOUND: u8 = 7;
 
 /// Which machine.
 #[derive(Debug, clap::Args)]
 pub struct Check {
-    /// Only this machine; without it, every one that this program registers
+    /// Only this machine [default: every machine that this program registers]
     machine: Option<String>,
 }
 
-/// Explores machines; it needs no database.
+/// Explores machines. Needs no database.
 pub(super) fn check(output: Output, args: &Check, machines: &Machines) -> Result<ExitCode, Failure> {
     let client = known(machines)?;
     let codes = wanted(&client, args.machine.as_deref(), "check")?;
@@ -51,30 +52,30 @@ pub(super) fn check(output: Output, args: &Check, machines: &Machines) -> Result
 pub struct GraphArgs {
     /// The machine
     machine: String,
-    /// As what
+    /// The output format
     #[arg(long = "as", value_enum, default_value = "mermaid", value_name = "FORM")]
     form: Form,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Form {
-    /// For pages that draw Mermaid.
+    /// Mermaid, for pages that render it.
     Mermaid,
-    /// For Graphviz.
+    /// DOT, for Graphviz.
     Dot,
-    /// A picture.
+    /// An SVG picture.
     Svg,
-    /// Steps and ways.
+    /// Steps and edges as JSON.
     Json,
 }
 
-/// Prints a machine's graph; it needs no database.
+/// Prints a machine's graph. Needs no database.
 pub(super) fn graph(output: Output, args: &GraphArgs, machines: &Machines) -> Result<ExitCode, Failure> {
     let client = known(machines)?;
     let codes = wanted(&client, Some(&args.machine), "graph")?;
     let newest = codes.iter().max_by_key(|code| code.version());
     let Some(graph) = newest.and_then(|code| code.graph()) else {
-        let told = format!("{} declares no graph: tell it in `Machine::graph`", args.machine);
+        let told = format!("{} declares no graph: describe it in `Machine::graph`", args.machine);
         return Err(Failure::new(3, told));
     };
     let form = if output.json { Form::Json } else { args.form };
@@ -90,7 +91,7 @@ pub(super) fn graph(output: Output, args: &GraphArgs, machines: &Machines) -> Re
     Ok(ExitCode::SUCCESS)
 }
 
-/// The machines of this program, on a database that nobody sees.
+/// The machines of this program, on a throwaway database.
 fn known(machines: &Machines) -> Result<Client, Failure> {
     let nowhere = SqliteStore::in_memory(Arc::new(SystemClock))?;
     Ok(machines(Engine::on(Arc::new(nowhere))).client())
@@ -104,7 +105,7 @@ fn wanted(client: &Client, name: Option<&str>, verb: &str) -> Result<Vec<Arc<dyn
         (false, _) => Ok(codes),
         (true, Some(name)) => Err(Failure::new(3, format!("this program registers no machine {name:?}"))),
         (true, None) => Err(Failure::usage(format!(
-            "this program registers no machines: run `{verb}` with one that does (`dormouse_server::main`)"
+            "this program registers no machines: run `{verb}` with a program that does (see `dormouse_server::main`)"
         ))),
     }
 }
@@ -138,28 +139,28 @@ pub(super) async fn diff(
     Ok(if diff.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
 }
 
-/// What might happen.
+/// The event to suppose.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("happening").required(true)))]
 pub struct WhatIf {
     /// The instance
     instance: String,
-    /// A signal of this name comes
+    /// Suppose that a signal of this name arrives
     #[arg(long, value_name = "NAME", group = "happening")]
     signal: Option<String>,
-    /// With this payload: JSON, @file, or - for what is piped in
+    /// The payload of the signal: JSON, @file, or - for standard input
     #[arg(long, value_name = "JSON", requires = "signal")]
     payload: Option<String>,
-    /// The deadline of what it waits for passes
+    /// Suppose that the deadline of its wait passes
     #[arg(long, group = "happening")]
     deadline: bool,
-    /// The moment comes that it sleeps until
+    /// Suppose that its sleep is over
     #[arg(long, group = "happening")]
     clock: bool,
-    /// Its children end
+    /// Suppose that its children end
     #[arg(long, group = "happening")]
     children: bool,
-    /// The outside answers
+    /// Suppose that its unit is answered
     #[arg(long, group = "happening")]
     answers: bool,
 }
@@ -185,7 +186,7 @@ pub(super) async fn what_if(conn: &Conn, output: Output, args: WhatIf) -> Result
             way.as_array().into_iter().flatten().for_each(print_look);
         }
         if foresight["is_complete"] != true {
-            line("and there are more ways than these");
+            line("there are more ways than these");
         }
     });
     Ok(())

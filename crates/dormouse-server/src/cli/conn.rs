@@ -1,4 +1,4 @@
-//! One way to ask, whether the answer comes from a server or from a router in this process.
+//! One way to send a request, whether to a server or to a router in this process.
 
 use std::path::Path;
 
@@ -19,24 +19,24 @@ use crate::access::NAMESPACE_HEADER;
 
 /// Where requests go.
 pub(crate) enum Conn {
-    /// To a router over a database that is open here.
+    /// To a router in this process, over a database that is open here.
     Here { router: Router, namespace: Option<String> },
-    /// To a server.
+    /// To a remote server.
     There { server: Server, api_key: Option<String>, namespace: Option<String> },
 }
 
-/// The address of a server, and how to know that it is the one.
+/// The address of a server, and how to verify its identity.
 #[derive(Clone)]
 pub(crate) struct Server {
     host: String,
     port: u16,
     prefix: String,
-    /// Absent where the address says plain HTTP.
+    /// Absent for plain HTTP.
     tls: Option<TlsConnector>,
 }
 
 impl Server {
-    /// `ca_file` holds certificates to trust besides the system's.
+    /// `ca_file` holds certificates to trust in addition to the system's.
     pub(crate) fn parse(url: &str, ca_file: Option<&Path>) -> Result<Self, Failure> {
         let uri: Uri = url.parse().map_err(|_| refused(url, FORM))?;
         Self::at(&uri, ca_file)
@@ -57,7 +57,7 @@ impl Server {
         Ok(Self { host, port, prefix: uri.path().trim_end_matches('/').to_owned(), tls })
     }
 
-    /// Whether what is sent can be read on its way.
+    /// Whether others on the network can read what is sent.
     pub(crate) fn is_overheard(&self) -> bool {
         let host = self.host.trim_matches(['[', ']']);
         let is_here = host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
@@ -68,7 +68,7 @@ impl Server {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// One connection for one request: commands ask little.
+    /// Opens a connection for each request: a command sends few.
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, Failure> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let unreachable = |error: std::io::Error| {
@@ -90,7 +90,7 @@ const FORM: &str = "write https://host or http://host:port";
 
 fn refused(url: impl std::fmt::Display, why: &str) -> Failure {
     let url = dormouse::store::shown(&url.to_string());
-    Failure::usage(format!("{url} is no address of a server: {why}"))
+    Failure::usage(format!("{url} is not the address of a server: {why}"))
 }
 
 async fn exchange(
@@ -112,7 +112,7 @@ impl Conn {
         self.json(Method::POST, path, Some(body)).await.map(|(_, body)| body)
     }
 
-    /// The answer's status and body; a refusal is a failure.
+    /// The response's status and body. An error status is a failure.
     pub(crate) async fn json(
         &self,
         method: Method,
@@ -121,7 +121,7 @@ impl Conn {
     ) -> Result<(StatusCode, Value), Failure> {
         let (status, bytes) = self.bytes(method, path, body).await?;
         let value = serde_json::from_slice(&bytes)
-            .map_err(|_| Failure::unreachable("the answer is not JSON: is this a dormouse server?"))?;
+            .map_err(|_| Failure::unreachable("the response is not JSON: is this a dormouse server?"))?;
         Ok((status, value))
     }
 
@@ -135,7 +135,7 @@ impl Conn {
         let status = response.status();
         let bytes = to_bytes(response.into_body(), usize::MAX)
             .await
-            .map_err(|error| Failure::unreachable(format!("the answer broke off: {error}")))?;
+            .map_err(|error| Failure::unreachable(format!("the response broke off: {error}")))?;
         if status.is_success() {
             Ok((status, bytes.into()))
         } else {
@@ -143,7 +143,7 @@ impl Conn {
         }
     }
 
-    /// The answer with its body still to come.
+    /// The response, before its body is read.
     pub(crate) async fn open(
         &self,
         method: Method,
@@ -185,7 +185,7 @@ fn with_namespace(
     }
 }
 
-/// Text as a part of a path or a query.
+/// Percent-encodes text for a path or a query.
 pub(crate) fn encode(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
@@ -199,7 +199,7 @@ pub(crate) fn encode(text: &str) -> String {
     encoded
 }
 
-/// A path with those of these parameters that are set.
+/// A path with the parameters that are set.
 pub(crate) fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
     let set =
         parameters.iter().filter_map(|(name, value)| Some(format!("{name}={}", encode(value.as_ref()?))));

@@ -1,4 +1,4 @@
-//! `doctor`: what is wrong, and what to do about it.
+//! `doctor`: finds problems and says what to do about them.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use super::look::unserved_versions;
 use super::output::{Output, items, line, text};
 use crate::span;
 
-/// A clock that is further off makes timers fire at the wrong moment.
+/// A larger clock difference makes timers fire at the wrong moment.
 const CLOCK_OFF_MAX: Duration = Duration::from_secs(2);
-/// A row that could run and waits longer has not enough workers.
+/// If a runnable row waits longer than this, there are not enough workers.
 const RUNNABLE_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ enum Verdict {
     Problem,
 }
 
-/// What was found in one place.
+/// The finding of one check.
 struct Finding {
     verdict: Verdict,
     about: &'static str,
@@ -102,13 +102,13 @@ fn clock(about: &Value) -> Finding {
         [read("now"), read("server_now")].into_iter().flatten().map(|at| Timestamp::now().duration_since(at));
     let off = off.map(dormouse::jiff::SignedDuration::unsigned_abs).max().unwrap_or_default();
     if off <= CLOCK_OFF_MAX {
-        return fine("clock", "the store's, the server's and this one agree");
+        return fine("clock", "the clocks of the store, the server and this machine agree");
     }
     Finding {
         verdict: Verdict::Problem,
         about: "clock",
-        told: format!("the store's or the server's clock is {} off this one", span::show(off)),
-        advice: "let all machines keep their time by NTP: timers and leases go by the store's clock",
+        told: format!("the clock of the store or the server is {} off this machine's", span::show(off)),
+        advice: "synchronize all clocks by NTP: timers and leases use the store's clock",
     }
 }
 
@@ -120,7 +120,7 @@ fn crew(workers: &Value, stats: &Value) -> Vec<Finding> {
         count("runnable") + count("scheduled") + count("awaiting_signal") + count("awaiting_children");
     let mut findings = Vec::new();
     findings.push(match (live.len(), wants_work) {
-        (0, 0) => note("workers", "none is live, and nothing is there to run", ""),
+        (0, 0) => note("workers", "none is live, and there is nothing to run", ""),
         (0, waiting) => Finding {
             verdict: Verdict::Problem,
             about: "workers",
@@ -134,7 +134,7 @@ fn crew(workers: &Value, stats: &Value) -> Vec<Finding> {
         findings.push(Finding {
             verdict: Verdict::Problem,
             about: "workers",
-            told: format!("{held} steps are held by {} workers whose lease is over", gone.len()),
+            told: format!("{held} steps are held by {} workers whose lease has expired", gone.len()),
             advice: "any live worker takes them back at its next heartbeat: start one",
         });
     }
@@ -167,20 +167,20 @@ fn queues(stats: &Value) -> Vec<Finding> {
         let oldest = text(queue, "oldest_runnable_at").parse::<Timestamp>().ok();
         let waits = oldest.map(|at| now.duration_since(at).unsigned_abs()).unwrap_or_default();
         if queue["paused"] == true {
-            let told = format!("{name} is paused, with {runnable} runnable in it");
-            findings.push(note("queues", &told, "take its brake off with `resume --queue NAME`"));
+            let told = format!("{name} is paused and has {runnable} runnable instances");
+            findings.push(note("queues", &told, "resume it with `resume --queue NAME`"));
         } else if runnable > 0 && queue["workers"] == 0 {
             findings.push(Finding {
                 verdict: Verdict::Problem,
                 about: "queues",
-                told: format!("no live worker serves {name}, in which {runnable} are runnable"),
+                told: format!("no live worker serves {name}, which has {runnable} runnable instances"),
                 advice: "let a worker serve it: `.queue(NAME, 64)` where the engine is set up",
             });
         } else if waits > RUNNABLE_MAX {
             findings.push(Finding {
                 verdict: Verdict::Problem,
                 about: "queues",
-                told: format!("in {name} the oldest of {runnable} runnable has waited for {}", span::show(waits)),
+                told: format!("the oldest of {runnable} runnable instances in {name} has waited for {}", span::show(waits)),
                 advice: "give the queue more places, start more workers, or see which steps are slow (/metrics)",
             });
         }
@@ -197,7 +197,7 @@ fn failures(stats: &Value) -> Finding {
         count => note(
             "failed",
             &format!("{count} instances have failed"),
-            "see them with `ls --status failed`, run one again with `retry`",
+            "list them with `ls --status failed`; run one again with `retry`",
         ),
     }
 }

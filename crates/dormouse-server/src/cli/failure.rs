@@ -1,4 +1,4 @@
-//! How a command can fail, and what the shell is told.
+//! How a command can fail, and the exit code it returns.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -8,24 +8,24 @@ use serde_json::Value;
 
 use super::output::{escaped, printable};
 
-/// The exit codes, as `--help` tells them.
+/// The exit codes, as `--help` lists them.
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0  done
   1  something failed
   2  the command line is wrong
   3  there is no such instance, API key or event
-  4  refused: it cannot be done as things are, or as it was asked for
-  5  no access: an API key is missing, unknown, or of too small a scope
-  6  the database or the server cannot be opened or reached, or cannot answer just now
-  7  `doctor`, `check` or `diff` found something to repair; `result`: it has not ended";
+  4  refused: the request is invalid, or the current state does not allow it
+  5  no access: an API key is missing, unknown, or its scope is too small
+  6  the database or the server cannot be opened or reached, or is busy
+  7  `doctor`, `check` or `diff` found something to repair; `result`: the instance has not ended";
 
-/// Why a command did not do what it was asked to.
+/// Why a command failed.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
     told: String,
-    /// The problem as the API told it, for `--json`.
+    /// The problem document that the API returned, for `--json`.
     problem: Option<Value>,
 }
 
@@ -43,7 +43,7 @@ impl Failure {
         Self::new(6, told)
     }
 
-    /// The API refused.
+    /// The API returned an error.
     pub(crate) fn problem(status: u16, body: &[u8]) -> Self {
         let code = match status {
             401 | 403 | 421 => 5,
@@ -62,12 +62,12 @@ impl Failure {
         Self { code, told, problem }
     }
 
-    /// The `type` of the problem that the API answered with, if it was the API that refused.
+    /// The `type` of the problem that the API returned; `None` if the failure is not from the API.
     pub fn problem_type(&self) -> Option<&str> {
         self.problem.as_ref()?.get("type")?.as_str()
     }
 
-    /// Tells people or programs what went wrong.
+    /// Prints what went wrong and returns the exit code.
     pub(crate) fn report(&self, as_json: bool) -> ExitCode {
         match (as_json, &self.problem) {
             (true, Some(problem)) => eprintln!("{}", escaped(&problem.to_string())),

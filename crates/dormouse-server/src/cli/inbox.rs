@@ -1,4 +1,4 @@
-//! `inbox`: the signals that wait for an instance, and their repair.
+//! `inbox`: lists the signals in an instance's inbox, and drops or edits one.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -8,11 +8,11 @@ use super::instances::all_pages;
 use super::output::{Output, age, inert, items, line, short, table, text};
 use super::{Failure, instance_path, json_argument, with_document};
 
-/// Whose inbox, or what to repair in one.
+/// Which inbox to show, or what to repair.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Inbox {
-    /// Its id or its key
+    /// The instance, by its id or its key
     #[arg(required = true)]
     instance: Option<String>,
     #[command(subcommand)]
@@ -23,11 +23,11 @@ pub struct Inbox {
 enum Repair {
     /// Remove a signal, so that it can be sent again
     Drop(Which),
-    /// Give a signal another payload
+    /// Replace the payload of a signal
     Edit {
         #[command(flatten)]
         which: Which,
-        /// Its payload in JSON, @file, or - for what comes in
+        /// The new payload: JSON, @file, or - for standard input
         payload: String,
     },
 }
@@ -55,7 +55,7 @@ pub(super) async fn inbox(conn: &Conn, output: Output, args: Inbox) -> Result<()
             amend(conn, output, &which, "edit", &body, "is changed").await
         }
         Inbox { instance: Some(instance), .. } => show(conn, output, &instance).await,
-        Inbox { .. } => Err(Failure::usage("say whose: an instance, or drop or edit")),
+        Inbox { .. } => Err(Failure::usage("name an instance, or use `inbox drop` or `inbox edit`")),
     }
 }
 

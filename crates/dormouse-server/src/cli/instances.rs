@@ -1,4 +1,4 @@
-//! Starting instances and looking at them.
+//! Commands that start and show instances.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use super::{Failure, instance_path, json_argument, with_document};
 /// One instance.
 #[derive(Debug, clap::Args)]
 pub struct One {
-    /// Its id or its key
+    /// The instance, by its id or its key
     pub(super) instance: String,
 }
 
@@ -21,37 +21,37 @@ pub struct One {
 pub struct Start {
     /// The machine's name
     machine: String,
-    /// The step to start at; may be left out for a machine of one step
+    /// The step to start at; optional for a machine with one step
     #[arg(long)]
     step: Option<String>,
-    /// The step's state in JSON, @file, or - for what comes in
+    /// The step's state: JSON, @file, or - for standard input
     #[arg(long, value_name = "JSON")]
     state: Option<String>,
-    /// The version of the machine's code; the newest unless set
+    /// The version of the machine's code [default: the newest]
     #[arg(long)]
     version: Option<u32>,
-    /// Its business identity
+    /// Its key: a business identity that no other live instance may have
     #[arg(long)]
     key: Option<String>,
-    /// The queue it waits in
+    /// The queue it runs in
     #[arg(long)]
     queue: Option<String>,
-    /// Lower runs earlier
+    /// Its priority; lower runs earlier
     #[arg(long, allow_negative_numbers = true)]
     priority: Option<i32>,
-    /// Its lane
+    /// Its lane: instances of one lane run one at a time, in order
     #[arg(long)]
     lane: Option<String>,
-    /// A word to find it by; may be given several times
+    /// A tag to find it by; repeatable
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
-    /// Start after this long, such as 5m
+    /// Start after this delay, such as 5m
     #[arg(long = "in", value_name = "SPAN")]
     start_in: Option<String>,
     /// Start at this moment, such as 2030-01-01T12:00:00Z
     #[arg(long = "at", value_name = "MOMENT")]
     start_at: Option<String>,
-    /// Start it even if no worker has ever declared its machine
+    /// Start it even if no worker has declared its machine
     #[arg(long)]
     even_if_unknown: bool,
 }
@@ -77,42 +77,42 @@ pub(super) async fn start(conn: &Conn, output: Output, args: Start) -> Result<()
 pub struct Ls {
     #[command(flatten)]
     pub(super) filter: Filter,
-    /// At most this many
+    /// Show at most this many
     #[arg(long, default_value_t = 50)]
     limit: usize,
-    /// Go on where a page before ended
+    /// Continue where an earlier page ended
     #[arg(long)]
     cursor: Option<String>,
-    /// All of them, page after page
+    /// Show all of them, page after page
     #[arg(long, conflicts_with = "cursor")]
     all: bool,
 }
 
-/// What instances have in common.
+/// A filter of instances.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Filter {
-    /// Of this machine
+    /// Only instances of this machine
     #[arg(long)]
     pub(super) machine: Option<String>,
-    /// In this status, such as failed
+    /// Only instances in this status, such as failed
     #[arg(long)]
     pub(super) status: Option<String>,
-    /// In this queue
+    /// Only instances in this queue
     #[arg(long)]
     pub(super) queue: Option<String>,
-    /// Whose key starts so
+    /// Only instances whose key starts with this
     #[arg(long)]
     pub(super) key: Option<String>,
-    /// Parked on this signal
+    /// Only instances that await this signal
     #[arg(long)]
     pub(super) awaiting: Option<String>,
-    /// With this parent, by its id
+    /// Only children of this instance, by its id
     #[arg(long)]
     pub(super) parent: Option<i64>,
-    /// Only those that no other instance spawned
+    /// Only instances that no other instance spawned
     #[arg(long)]
     pub(super) roots: bool,
-    /// With this tag; given several times, with all of them
+    /// Only instances with this tag; repeat it to require several
     #[arg(long = "tag", value_name = "TAG")]
     pub(super) tags: Vec<String>,
 }
@@ -150,7 +150,7 @@ pub(super) async fn ls(conn: &Conn, output: Output, args: Ls) -> Result<(), Fail
     Ok(())
 }
 
-/// Instances as a table.
+/// Prints instances as a table.
 pub(super) fn print_page(page: &Value) {
     let rows: Vec<_> = items(page, "items")
         .map(|instance| {
@@ -179,7 +179,7 @@ pub(super) fn print_page(page: &Value) {
     }
 }
 
-/// What there is to tell of an instance, in the order in which people ask.
+/// The members of an instance, in the order in which people look for them.
 const MEMBERS: [&str; 31] = [
     "id",
     "key",
@@ -222,7 +222,7 @@ pub(super) async fn get(conn: &Conn, output: Output, args: &One) -> Result<(), F
                 Value::Null | Value::Bool(false) => continue,
                 Value::Array(items) if items.is_empty() => continue,
                 document if matches!(name, "state" | "output") => escaped(&format!("{document:#}")),
-                // What failed may tell of it in several lines.
+                // An error may have several lines.
                 Value::String(told) if name == "last_error" => told.trim_end().replace('\n', "\n    "),
                 _ => text(instance, name),
             };
@@ -235,9 +235,9 @@ pub(super) async fn get(conn: &Conn, output: Output, args: &One) -> Result<(), F
 /// Which events.
 #[derive(Debug, clap::Args)]
 pub struct History {
-    /// Its id or its key
+    /// The instance, by its id or its key
     instance: String,
-    /// After this event
+    /// Only events after this seq
     #[arg(long, default_value_t = 0)]
     after: u64,
     /// Show the state after each event
@@ -273,13 +273,13 @@ pub(super) async fn history(conn: &Conn, output: Output, args: History) -> Resul
         table(
             &["SEQ", "AT", "EVENT", "STEP", "RAN", last],
             &rows,
-            "no events: history is off, or they were pruned",
+            "no events: history is off, or the events were pruned",
         );
     });
     Ok(())
 }
 
-/// All pages of a list as one; a page may be short because what is in it is long.
+/// Reads all pages of a list as one. A page may be short because its items are large.
 pub(super) async fn all_pages(
     conn: &Conn,
     path: &str,
@@ -310,9 +310,9 @@ pub(super) async fn children(conn: &Conn, output: Output, args: &One) -> Result<
 /// How long to wait.
 #[derive(Debug, clap::Args)]
 pub struct ResultArgs {
-    /// Its id or its key
+    /// The instance, by its id or its key
     instance: String,
-    /// Wait for its end this long, such as 30s
+    /// Wait up to this long for the instance to end, such as 30s
     #[arg(long, value_name = "SPAN")]
     wait: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What waits for an answer from outside.
+//! `interactions`: lists, claims and answers what waits for an answer from outside.
 
 use serde_json::{Value, json};
 
@@ -12,64 +12,64 @@ use super::output::{Output, age, escaped, items, line, short, table, text};
 pub enum Interactions {
     /// List them, oldest first
     Ls {
-        /// In this status, such as pending
+        /// Only those in this status, such as pending
         #[arg(long)]
         status: Option<String>,
-        /// Sent by this transport
+        /// Only those sent by this transport
         #[arg(long)]
         transport: Option<String>,
-        /// Asked by this machine
+        /// Only those of this machine
         #[arg(long)]
         machine: Option<String>,
-        /// Asked by this instance
+        /// Only those of this instance
         #[arg(long)]
         instance: Option<String>,
-        /// Asked of this person or program, or claimed by them
+        /// Only those addressed to, or claimed by, this person or program
         #[arg(long)]
         assignee: Option<String>,
-        /// Asked of this group
+        /// Only those addressed to this group
         #[arg(long)]
         group: Option<String>,
-        /// At most this many
+        /// Show at most this many
         #[arg(long, default_value_t = 50)]
         limit: usize,
-        /// Go on where a page before ended
+        /// Continue where an earlier page ended
         #[arg(long)]
         cursor: Option<String>,
     },
-    /// Show one
+    /// Show an interaction
     Get {
         /// Its id, or `correlation:` and its correlation id
         interaction: String,
     },
-    /// Claim one for a while, so that nobody else answers it meanwhile
+    /// Claim an interaction for a while, so that nobody else can answer it
     Claim {
         /// Its id, or `correlation:` and its correlation id
         interaction: String,
         /// Who claims it
         #[arg(long, value_name = "WHO")]
         r#as: String,
-        /// For how many seconds; 0 gives it back
+        /// For how many seconds; 0 releases it
         #[arg(long, default_value_t = 600)]
         seconds: u32,
     },
-    /// Answer one
+    /// Answer an interaction
     Complete {
         /// Its id, or `correlation:` and its correlation id
         interaction: String,
-        /// The answer in JSON, @file, or - for what comes in [default: null]
+        /// The answer: JSON, @file, or - for standard input [default: null]
         output: Option<String>,
-        /// Who answers: whoever has claimed it, if it was claimed
+        /// Who answers; must be the claimant if it is claimed
         #[arg(long, value_name = "WHO")]
         r#as: Option<String>,
     },
-    /// Answer one with a failure
+    /// Answer an interaction with a failure
     Fail {
         /// Its id, or `correlation:` and its correlation id
         interaction: String,
-        /// Why
+        /// The reason
         reason: String,
-        /// Who answers: whoever has claimed it, if it was claimed
+        /// Who answers; must be the claimant if it is claimed
         #[arg(long, value_name = "WHO")]
         r#as: Option<String>,
     },
@@ -102,7 +102,7 @@ pub(super) async fn interactions(conn: &Conn, output: Output, command: Interacti
             let body = json!({ "assignee": r#as, "seconds": seconds });
             let claimed = conn.post(&path(&interaction, "/claim"), &body).await?;
             output.show(&claimed, |claimed| {
-                line(&format!("it is {}'s until {}", text(claimed, "assignee"), text(claimed, "until")));
+                line(&format!("claimed by {} until {}", text(claimed, "assignee"), text(claimed, "until")));
             });
         }
         Interactions::Complete { interaction, output: answer, r#as } => {
@@ -118,7 +118,7 @@ pub(super) async fn interactions(conn: &Conn, output: Output, command: Interacti
     Ok(())
 }
 
-/// The person and the group that an interaction is asked of.
+/// The person and the group that an interaction is addressed to.
 fn asked_of(entry: &Value) -> String {
     let named: Vec<_> = ["for_assignee", "for_group"].map(|name| text(entry, name)).into();
     named.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ")
@@ -164,8 +164,8 @@ fn list(page: &Value) {
 fn tell(output: Output, completed: &Value) {
     output.show(completed, |completed| {
         line(match (text(completed, "completed").as_str(), completed["woke"] == true) {
-            ("repeat", _) => "it was answered before; nothing was changed",
-            (_, true) => "answered, and its instance goes on",
+            ("repeat", _) => "it had been answered before; nothing was changed",
+            (_, true) => "answered; its instance goes on",
             (_, false) => "answered",
         });
     });

@@ -1,4 +1,4 @@
-//! What a program tells while it runs: lines on its standard error, and traces where they are asked for.
+//! Logging: lines on standard error, and traces if they are configured.
 
 use std::io::IsTerminal as _;
 
@@ -8,17 +8,18 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use super::Globals;
 
-/// The form of log lines.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Log {
     /// For people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
 impl Globals {
-    /// Starts to log: always for what runs for long, otherwise if asked to. Traces are sent if the environment asks.
+    /// Starts logging: always for long-running commands, otherwise only on request. Sends traces if the environment
+    /// configures them.
     pub fn log(&self, is_long: bool) {
         let is_asked_for = self.log.is_some() || std::env::var_os("RUST_LOG").is_some();
         let lines = (is_long || is_asked_for).then(|| lines(self.log));
@@ -27,7 +28,7 @@ impl Globals {
         #[cfg(not(feature = "otlp"))]
         let traces = None::<tracing_subscriber::layer::Identity>;
         if lines.is_some() || traces.is_some() {
-            // A program may have set up a log of its own before.
+            // The program may have set up its own subscriber already.
             let _ = Registry::default().with(lines).with(traces).try_init();
         }
     }
@@ -44,7 +45,7 @@ fn lines(form: Option<Log>) -> impl Layer<Registry> {
     }
 }
 
-/// Sends what is still to be sent.
+/// Sends the traces that are still buffered.
 pub(super) fn close() {
     #[cfg(feature = "otlp")]
     crate::otlp::close();

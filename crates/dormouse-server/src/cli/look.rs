@@ -1,4 +1,4 @@
-//! The overview.
+//! Commands that show an overview: `waiting`, `queues`, `workers`, `machines`, `stats`.
 
 use serde_json::Value;
 
@@ -7,12 +7,12 @@ use super::conn::{Conn, with_query};
 use super::instances::print_page;
 use super::output::{Output, age, items, line, table, text};
 
-/// For what.
+/// Which signal.
 #[derive(Debug, clap::Args)]
 pub struct Waiting {
-    /// List who waits for this signal
+    /// List the instances that await this signal
     signal: Option<String>,
-    /// At most this many
+    /// Show at most this many
     #[arg(long, requires = "signal")]
     limit: Option<usize>,
 }
@@ -32,7 +32,7 @@ fn print_awaiting(value: &Value) {
         vec![text(awaited, "names"), count, text(awaited, "oldest"), age(awaited, "since")]
     };
     let rows: Vec<_> = items(value, "awaiting").map(row).collect();
-    table(&["SIGNALS", "WAITING", "OLDEST", "SINCE"], &rows, "nobody waits for a signal");
+    table(&["SIGNALS", "WAITING", "OLDEST", "SINCE"], &rows, "no instance awaits a signal");
 }
 
 pub(super) async fn queues(conn: &Conn, output: Output) -> Result<(), Failure> {
@@ -103,7 +103,7 @@ pub(super) async fn machines(conn: &Conn, output: Output) -> Result<(), Failure>
         table(&headers, &rows, "no machine is known, and there are no instances");
         let unserved: Vec<_> = items(value, "machines").flat_map(unserved_versions).collect();
         if value["more"] == true {
-            line("\nthere are more machines or places than these");
+            line("\nthere are more machines or steps than these");
         }
         if !unserved.is_empty() {
             line(&format!("\n{}", unserved.join("\n")));
@@ -112,7 +112,7 @@ pub(super) async fn machines(conn: &Conn, output: Output) -> Result<(), Failure>
     Ok(())
 }
 
-/// What is said of the versions of a machine that have live instances and that no live worker runs.
+/// A warning for each version of a machine that has live instances but no live worker.
 pub(super) fn unserved_versions(machine: &Value) -> impl Iterator<Item = String> {
     let unserved = items(machine, "in_flight").filter(|version| version["workers"] == 0);
     unserved.map(|version| {

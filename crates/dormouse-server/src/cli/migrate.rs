@@ -1,4 +1,4 @@
-//! `migrate`: makes a database or brings its schema up to date, or prints how.
+//! `migrate`: creates a database or brings its schema up to date, or prints the scripts for it.
 
 use std::process::ExitCode;
 
@@ -8,13 +8,13 @@ use serde_json::json;
 use super::output::{Output, line};
 use super::{Failure, Globals};
 
-/// What to print instead.
+/// What to print instead of migrating.
 #[derive(Debug, clap::Args)]
 pub struct Migrate {
-    /// Print the PostgreSQL schema as a script, for whoever runs migrations by hand
+    /// Print the PostgreSQL schema as a script, to migrate by hand
     #[arg(long)]
     sql: bool,
-    /// Print the script that makes the PostgreSQL roles for migrating, running, reading and calling
+    /// Print the script that creates the PostgreSQL roles for migrating, running, reading and calling
     #[arg(long, conflicts_with = "sql")]
     roles: bool,
 }
@@ -28,14 +28,14 @@ pub(super) async fn migrate(globals: &Globals, output: Output, args: Migrate) ->
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says which schema version was found, and which is there now.
+/// Returns the schema version found, and the version after the migration.
 async fn bring_up_to_date(globals: &Globals) -> Result<(i64, i64), Failure> {
     match globals.postgres_url().filter(|_| globals.server.is_none()) {
         Some(url) => {
             let Migrated { from, to } = PostgresStore::migrate(&url).await?;
             Ok((from.into(), to.into()))
         }
-        // Opening a file is all it takes.
+        // Opening a file migrates it.
         None => {
             let about = globals.open().await?.about().await?;
             Ok((about.schema_found, about.schema))
@@ -48,9 +48,9 @@ fn tell(globals: &Globals, output: Output, (found, now): (i64, i64)) {
     let value = json!({ "db": db, "schema_found": found, "schema": now });
     output.show(&value, |_| {
         line(&match found {
-            0 => format!("made {db} with schema version {now}"),
+            0 => format!("created {db} with schema version {now}"),
             _ if found == now => format!("{db} has schema version {now}: nothing to do"),
-            _ => format!("{db} went from schema version {found} to {now}"),
+            _ => format!("migrated {db} from schema version {found} to {now}"),
         });
     });
 }

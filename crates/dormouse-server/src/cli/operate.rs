@@ -1,4 +1,4 @@
-//! Operating on instances and queues.
+//! Commands that operate on instances and queues.
 
 use serde_json::{Value, json};
 
@@ -6,23 +6,23 @@ use super::conn::{Conn, encode};
 use super::output::{Output, items, line, text};
 use super::{Failure, instance_path, json_argument, with_document};
 
-/// Some instances, and why.
+/// Which instances to cancel, and why.
 #[derive(Debug, clap::Args)]
 pub struct Cancel {
-    /// Their ids or keys
+    /// The instances, by their ids or keys
     #[arg(required = true, value_name = "INSTANCE")]
     instances: Vec<String>,
-    /// Why; kept with each instance and in its history
+    /// The reason; stored with each instance and in its history
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Only if it is at this seq, as `get` shows it; of one instance
+    /// Only if it is at this seq, as `get` shows it; for one instance only
     #[arg(long, value_name = "SEQ")]
     if_seq: Option<u64>,
 }
 
 pub(super) async fn cancel(conn: &Conn, output: Output, args: Cancel) -> Result<(), Failure> {
     if args.if_seq.is_some() && args.instances.len() > 1 {
-        return Err(Failure::usage("--if-seq is of one instance: cancel them one by one"));
+        return Err(Failure::usage("--if-seq works with one instance: cancel them one by one"));
     }
     let body = json!({ "reason": args.reason, "expected_seq": args.if_seq });
     for instance in &args.instances {
@@ -30,9 +30,9 @@ pub(super) async fn cancel(conn: &Conn, output: Output, args: Cancel) -> Result<
         output.show(&cancelled, |cancelled| {
             let told = match text(cancelled, "cancel").as_str() {
                 "requested" => {
-                    "it will end when its running step does, or when it has undone what it did".to_owned()
+                    "it will end when its running step ends, or after it has undone its work".to_owned()
                 }
-                "already_ended" => format!("it was {} already", text(cancelled, "status")),
+                "already_ended" => format!("it was already {}", text(cancelled, "status")),
                 _ => format!("cancelled, with {} descendants", text(cancelled, "descendants")),
             };
             line(&format!("{instance}: {told}"));
@@ -41,15 +41,15 @@ pub(super) async fn cancel(conn: &Conn, output: Output, args: Cancel) -> Result<
     Ok(())
 }
 
-/// What to run again, and where from.
+/// What to run again, and from which step.
 #[derive(Debug, clap::Args)]
 pub struct Retry {
-    /// Its id or its key
+    /// The instance, by its id or its key
     instance: String,
-    /// From this step instead of its own
+    /// Run from this step instead of its own
     #[arg(long)]
     step: Option<String>,
-    /// With this state in JSON, @file, or - for what comes in
+    /// Run with this state: JSON, @file, or - for standard input
     #[arg(long, value_name = "JSON")]
     state: Option<String>,
     /// Only if it is at this seq, as `get` shows it
@@ -66,7 +66,7 @@ pub(super) async fn retry(conn: &Conn, output: Output, args: Retry) -> Result<()
     Ok(())
 }
 
-/// What to brake.
+/// What to pause or resume.
 #[derive(Debug, clap::Args)]
 pub struct Brake {
     /// An instance, by its id or its key
@@ -78,7 +78,7 @@ pub struct Brake {
     /// Only if the instance is at this seq, as `get` shows it
     #[arg(long, value_name = "SEQ", conflicts_with = "queue")]
     if_seq: Option<u64>,
-    /// Also a queue that no machine, worker or instance names
+    /// Accept a queue that no machine, worker or instance names
     #[arg(long, requires = "queue")]
     even_if_unknown: bool,
 }
@@ -88,7 +88,7 @@ pub(super) async fn brake(conn: &Conn, output: Output, args: Brake, verb: &str) 
     let (what, path) = match (&args.instance, &args.queue) {
         (Some(instance), _) => (instance.clone(), instance_path(instance)),
         (None, Some(queue)) => (format!("queue {queue}"), format!("/v1/queues/{}", encode(queue))),
-        (None, None) => return Err(Failure::usage("say what: an instance, or --queue")),
+        (None, None) => return Err(Failure::usage("name an instance, or a queue with --queue")),
     };
     let body = match args.queue {
         Some(_) => json!({ "even_if_unknown": args.even_if_unknown }),
@@ -102,12 +102,12 @@ pub(super) async fn brake(conn: &Conn, output: Output, args: Brake, verb: &str) 
 /// Which tags to add and to remove.
 #[derive(Debug, clap::Args)]
 pub struct Tag {
-    /// Its id or its key
+    /// The instance, by its id or its key
     instance: String,
-    /// Add this tag; may be given several times
+    /// Add this tag; repeatable
     #[arg(long, value_name = "TAG", required_unless_present = "remove")]
     add: Vec<String>,
-    /// Remove this tag; may be given several times
+    /// Remove this tag; repeatable
     #[arg(long, value_name = "TAG")]
     remove: Vec<String>,
 }
@@ -122,18 +122,18 @@ pub(super) async fn tag(conn: &Conn, output: Output, args: Tag) -> Result<(), Fa
     Ok(())
 }
 
-/// Where to start another instance.
+/// From which event to start a new instance, and what to change.
 #[derive(Debug, clap::Args)]
 pub struct Fork {
-    /// Its id or its key
+    /// The instance, by its id or its key
     instance: String,
     /// The event to start from, by its number in the history
     #[arg(long, value_name = "SEQ")]
     from: u64,
-    /// Change a part of the state, such as `basket.lines.0=7`; the value is JSON, or else text
+    /// Change a part of the state, such as `basket.lines.0=7`; a value that is not JSON is text
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// Another step
+    /// Start at this step instead of the event's
     #[arg(long)]
     step: Option<String>,
     /// A key for the new instance
@@ -163,7 +163,7 @@ async fn state_after(conn: &Conn, path: &str, seq: u64) -> Result<Value, Failure
     Ok(event.ok_or_else(missing)?["state"].clone())
 }
 
-/// Sets one place of a document: names and indexes, with dots between them.
+/// Sets one value in a document. The path is names and indexes, joined by dots.
 fn set(state: &mut Value, change: &str) -> Result<(), Failure> {
     let (path, value) = change
         .split_once('=')

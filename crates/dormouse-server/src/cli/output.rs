@@ -1,4 +1,4 @@
-//! What people and programs read: tables, or JSON.
+//! Output: tables for people, JSON for programs.
 
 use std::io::{IsTerminal, Write as _};
 
@@ -14,12 +14,12 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// The document for programs, or what `people` makes of it.
+    /// Prints the document as JSON, or calls `people` to print it for people.
     pub(crate) fn show(self, value: &Value, people: impl FnOnce(&Value)) {
         if self.json { line(&escaped(&value.to_string())) } else { people(value) }
     }
 
-    /// How far a long work has come; only for people who watch.
+    /// Shows the progress of long work, only on a terminal.
     pub(crate) fn progress(self, told: &str) {
         if !self.json && std::io::stderr().is_terminal() {
             eprint!("\r\x1b[K{told}");
@@ -33,15 +33,15 @@ impl Output {
     }
 }
 
-/// Prints a line, or several, without what would move the cursor; a reader that went away ends the program quietly, as
-/// pipes expect.
+/// Prints one or more lines, without characters that would move the cursor. If the reader has gone away, the program
+/// ends quietly, as pipes expect.
 pub(crate) fn line(text: &str) {
     if writeln!(std::io::stdout(), "{}", printable(text)).is_err() {
         std::process::exit(0);
     }
 }
 
-/// Prints rows in columns, or what to say when there are none.
+/// Prints rows in columns, or a message when there are none.
 pub(crate) fn table(headers: &[&str], rows: &[Vec<String>], none: &str) {
     if rows.is_empty() {
         return line(none);
@@ -60,7 +60,7 @@ pub(crate) fn table(headers: &[&str], rows: &[Vec<String>], none: &str) {
     rows.iter().for_each(|row| print(row));
 }
 
-/// A member as text: what comes from outside is printed inert, on one line.
+/// A member as text on one line. Text from outside is made inert.
 pub(crate) fn text(value: &Value, member: &str) -> String {
     match value.get(member) {
         None | Some(Value::Null) => String::new(),
@@ -74,7 +74,8 @@ pub(crate) fn text(value: &Value, member: &str) -> String {
     }
 }
 
-/// Text on one line, without what would move the cursor, colour the terminal or turn the writing around.
+/// Text on one line, without characters that would move the cursor, colour the terminal or change the writing
+/// direction.
 pub(crate) fn inert(text: &str) -> String {
     let shown = |c| match c {
         '\n' | '\r' | '\t' => ' ',
@@ -84,17 +85,17 @@ pub(crate) fn inert(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// The same of text whose lines and tabs are kept.
+/// Like [`inert`], but keeps line breaks and tabs.
 pub(crate) fn printable(text: &str) -> String {
     let is_kept = |c| matches!(c, '\n' | '\t') || !is_active(c);
     text.replace("\r\n", "\n").chars().map(|c| if is_kept(c) { c } else { '\u{fffd}' }).collect()
 }
 
-/// JSON in which what would be active on a terminal is written as an escape: the same document.
+/// JSON in which characters that would be active on a terminal are escaped. The document stays the same.
 pub(crate) fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
-        // What JSON leaves as it is stands in a string, but for the line breaks of a document that is indented.
+        // Such characters are inside strings, except for the line breaks of an indented document.
         if is_active(c) && c != '\n' {
             text.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
@@ -104,14 +105,13 @@ pub(crate) fn escaped(json: &str) -> String {
     text
 }
 
-/// Whether a character does something other than show: a control of either kind, a break of lines, or an override of
-/// the direction of writing.
+/// Whether a terminal acts on a character: a control character, a line break, or an override of the writing direction.
 fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// At most so many characters.
+/// Cuts text to at most this many characters.
 pub(crate) fn short(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {
         return text.to_owned();
@@ -119,7 +119,7 @@ pub(crate) fn short(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max - 1).chain(['\u{2026}']).collect()
 }
 
-/// How long ago a member's moment was, or how long it is until then.
+/// How long ago a member's timestamp was, or how long it is until then.
 pub(crate) fn age(value: &Value, member: &str) -> String {
     let Some(at) = value.get(member).and_then(Value::as_str).and_then(|at| at.parse::<Timestamp>().ok())
     else {

@@ -1,4 +1,4 @@
-//! `serve` and `worker`: what runs until it is stopped.
+//! `serve` and `worker`: the commands that run until they are stopped.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -11,13 +11,13 @@ use super::{Failure, Globals, Machines};
 use crate::listen::{Auth, access_at, listen};
 use crate::{AtOnce, Exporter, Server, Stop};
 
-/// Names the keys that resume tokens are made and checked with.
+/// The environment variable with the keys that sign and verify resume tokens.
 const RESUME_KEYS: &str = "DORMOUSE_RESUME_KEYS";
 
 /// How to serve.
 #[derive(Debug, clap::Args)]
 pub struct Serve {
-    /// Where to listen; other machines get in with `--auth keys` alone
+    /// The address to listen on; serving other hosts requires `--auth keys`
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -26,19 +26,20 @@ pub struct Serve {
         hide_env_values = true
     )]
     bind: SocketAddr,
-    /// Who may come in: by default anyone on this host until the first API key is made, then whoever has one
+    /// Who has access [default: anyone on this host until the first API key exists, then holders of a key]
     #[arg(long, value_enum, env = "DORMOUSE_AUTH", hide_env_values = true)]
     auth: Option<Auth>,
-    /// Answer to this host name as well, where no API key is asked for
+    /// Also accept requests to this host name when no API key is required
     #[arg(long = "allow-host", value_name = "NAME")]
     allow_hosts: Vec<String>,
-    /// Requests that may wait for an instance at a time; one namespace may have half of them, one API key a quarter
+    /// How many requests may wait for an instance at once; one namespace gets at most half of them, one API key a
+    /// quarter
     #[arg(long, value_name = "NUMBER", default_value_t = 1024, env = "DORMOUSE_WAITS_MAX")]
     waits_max: usize,
-    /// Event streams, and pages of the dashboard, that may be open at a time; shared in the same way
+    /// How many event streams and dashboard pages may be open at once; shared in the same way
     #[arg(long, value_name = "NUMBER", default_value_t = 8192, env = "DORMOUSE_STREAMS_MAX")]
     streams_max: usize,
-    /// Run no machines here
+    /// Do not run machines in this process
     #[arg(long)]
     no_worker: bool,
 }
@@ -76,8 +77,7 @@ pub(super) async fn worker(globals: &Globals, machines: Machines) -> Result<Exit
     let mut stop = Stop::listen()?;
     let builder = engine(globals, globals.open().await?, &machines);
     if builder.client().registry().machines().next().is_none() {
-        let told =
-            "this program has no machines to run: write one with `dormouse_server::main(|engine| ...)`";
+        let told = "this program has no machines to run: write a program that registers some with `dormouse_server::main(|engine| ...)`";
         return Err(Failure::new(4, told));
     }
     let engine = builder.start().await?;
@@ -87,7 +87,7 @@ pub(super) async fn worker(globals: &Globals, machines: Machines) -> Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// The keys of resume tokens. Not an argument, which others on the host could see.
+/// Reads the keys of resume tokens. They are not an argument, because other users of the host could see it.
 fn resume_tokens() -> Result<Option<Tokens>, Failure> {
     let Some(keys) = std::env::var_os(RESUME_KEYS).filter(|keys| !keys.is_empty()) else { return Ok(None) };
     match keys.to_string_lossy().parse() {
@@ -105,12 +105,12 @@ fn engine(globals: &Globals, store: Arc<dyn Store>, machines: &Machines) -> Engi
     }
 }
 
-/// Lets running steps end; a second request to stop does not wait for them.
+/// Waits for running steps to end. A second request to stop ends the wait.
 async fn shut_down(engine: Option<Engine>, stop: &mut Stop) {
     let Some(engine) = engine else { return };
-    tracing::info!("stopping: running steps may end");
+    tracing::info!("stopping: waiting for running steps to end");
     tokio::select! {
         () = engine.shutdown() => {}
-        () = stop.requested() => tracing::warn!("stopped at once: what was running will run again"),
+        () = stop.requested() => tracing::warn!("stopped at once: interrupted steps will run again"),
     }
 }

@@ -1,4 +1,4 @@
-//! `signal`: one instance, or all that match after a look at how many they are.
+//! `signal`: signals one instance, or all that match. Without `--yes` it only counts the matches.
 
 use std::collections::BTreeMap;
 
@@ -18,19 +18,19 @@ const BATCH: usize = 500;
 pub struct Signal {
     /// The signal's name
     name: String,
-    /// Its payload in JSON, @file, or - for what comes in [default: null]
+    /// The payload: JSON, @file, or - for standard input [default: null]
     payload: Option<String>,
     /// The instance, by its id or its key
     #[arg(long, value_name = "INSTANCE", required_unless_present = "where_")]
     to: Option<String>,
-    /// All live instances that match, such as `awaiting=payment,machine=order`: says how many they are, and sends
-    /// with --yes
+    /// All live instances that match, such as `awaiting=payment,machine=order`; prints how many there are, and sends
+    /// only with --yes
     #[arg(id = "where_", long = "where", value_name = "NAME=VALUE,...", conflicts_with = "to")]
     filter: Option<String>,
-    /// Send to all that --where matches
+    /// Send to every instance that --where matches
     #[arg(long, requires = "where_")]
     yes: bool,
-    /// Makes redelivery a no-op for the life of the instance
+    /// A key that makes redelivery of this signal a no-op for the life of the instance
     #[arg(long, value_name = "KEY")]
     dedup: Option<String>,
 }
@@ -49,7 +49,7 @@ pub(super) async fn signal(conn: &Conn, output: Output, args: Signal) -> Result<
             Ok(())
         }
         (None, Some(filter)) => signal_all(conn, output, &parse_filter(filter)?, &signal, args.yes).await,
-        (None, None) => Err(Failure::usage("say to whom: --to or --where")),
+        (None, None) => Err(Failure::usage("name the receivers with --to or --where")),
     }
 }
 
@@ -88,7 +88,7 @@ async fn signal_all(
     if !is_meant {
         let told = json!({ "would_signal": ids.len(), "instances": ids.iter().take(20).collect::<Vec<_>>() });
         output.show(&told, |_| {
-            line(&format!("{} live instances match; nothing was sent. Send with --yes", ids.len()));
+            line(&format!("{} live instances match; nothing was sent. Add --yes to send", ids.len()));
         });
         return Ok(());
     }

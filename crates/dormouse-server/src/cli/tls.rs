@@ -1,4 +1,4 @@
-//! TLS to a server: trusted are the authorities of the system, and those of a file of one's own.
+//! TLS to a server. Trusts the system's certificate authorities and those in `--ca-file`.
 
 use std::io;
 use std::path::Path;
@@ -21,8 +21,7 @@ pub(super) fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, Failure>
             .map_err(|why| Failure::usage(format!("--ca-file {}: {why}", path.display())))?;
     }
     if roots.is_empty() {
-        let told =
-            "this system trusts no certificate authority: install its ca-certificates, or name a --ca-file";
+        let told = "this system trusts no certificate authority: install its ca-certificates package, or name a --ca-file";
         return Err(Failure::unreachable(told));
     }
     let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
@@ -41,7 +40,7 @@ fn add(roots: &mut RootCertStore, path: &Path) -> Result<(), String> {
         roots.add(certificate).map_err(|error| error.to_string())?;
         added += 1;
     }
-    if added == 0 { Err("there is no certificate in it, in PEM".to_owned()) } else { Ok(()) }
+    if added == 0 { Err("the file contains no PEM certificate".to_owned()) } else { Ok(()) }
 }
 
 pub(super) async fn connect(
@@ -49,11 +48,11 @@ pub(super) async fn connect(
     host: &str,
     stream: TcpStream,
 ) -> io::Result<TlsStream<TcpStream>> {
-    // An address of IPv6 is in brackets in a URL, and without them in a certificate.
+    // A URL puts an IPv6 address in brackets; a certificate does not.
     let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(io::Error::other)?;
     connector.connect(name, stream).await.map_err(|error| {
         let is_unknown = error.to_string().contains("UnknownIssuer");
-        let hint = "; if that is an authority of your own, name its certificate with --ca-file";
+        let hint = "; if the server uses a private authority, name its certificate with --ca-file";
         io::Error::other(format!("{error}{}", if is_unknown { hint } else { "" }))
     })
 }

@@ -1,4 +1,4 @@
-//! `watch`: what changes, as it changes.
+//! `watch`: prints changes as they happen.
 
 use axum::http::Method;
 use futures_util::TryStreamExt as _;
@@ -11,12 +11,12 @@ use super::{Failure, instance_path};
 /// What to watch.
 #[derive(Debug, clap::Args)]
 pub struct Watch {
-    /// One instance, by its id or its key; until it ends
+    /// Watch one instance, by its id or its key, until it ends
     instance: Option<String>,
-    /// Of this machine
+    /// Only instances of this machine
     #[arg(long)]
     machine: Option<String>,
-    /// In this queue
+    /// Only instances in this queue
     #[arg(long)]
     queue: Option<String>,
 }
