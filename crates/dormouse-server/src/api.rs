@@ -17,7 +17,7 @@ pub(crate) use self::look::Overview;
 pub(crate) use self::versions::InFlight;
 use crate::route::Route;
 
-/// Every route there is. What is not in here is not served.
+/// Every route of the server. A route that is not in this table is not served.
 pub(crate) fn table() -> Vec<Route> {
     vec![
         Route::post("/v1/instances", "instance.start", "Start an instance", start::one),
@@ -28,30 +28,38 @@ pub(crate) fn table() -> Vec<Route> {
             start::many,
         ),
         Route::get("/v1/instances", "List instances, newest first", instances::list),
-        Route::get("/v1/instances/{instance}", "One instance", instances::get),
+        Route::get("/v1/instances/{instance}", "Get an instance", instances::get),
         Route::get(
             "/v1/instances/{instance}/history",
-            "Its history, from its first event",
+            "List its history, oldest event first",
             instances::history,
         ),
-        Route::get("/v1/instances/{instance}/inbox", "The signals that wait for it", instances::inbox),
-        Route::get("/v1/instances/{instance}/children", "Its children, newest first", instances::children),
-        Route::get("/v1/instances/{instance}/result", "How it ended, waited for if asked", instances::result)
-            .lasting(),
+        Route::get("/v1/instances/{instance}/inbox", "List the signals in its inbox", instances::inbox),
+        Route::get(
+            "/v1/instances/{instance}/children",
+            "List its children, newest first",
+            instances::children,
+        ),
+        Route::get(
+            "/v1/instances/{instance}/result",
+            "Get its result, with `wait` after waiting for it",
+            instances::result,
+        )
+        .lasting(),
         Route::get(
             "/v1/instances/{instance}/settled",
-            "The instance once it is parked or has ended, waited for if asked",
+            "Get it once it is parked or has ended, with `wait` after waiting for that",
             instances::settled,
         )
         .lasting(),
         Route::get(
             "/v1/instances/{instance}/explain",
-            "Why it does not move, in one sentence",
+            "Explain in one sentence why it does not move",
             instances::explain,
         ),
         Route::get(
             "/v1/instances/{instance}/what-if",
-            "What it would do if something happened to it",
+            "Show what it would do if something happened to it",
             ahead::what_if,
         ),
         Route::post("/v1/instances/{instance}/signals", "instance.signal", "Signal it", signals::one),
@@ -70,33 +78,37 @@ pub(crate) fn table() -> Vec<Route> {
         Route::post(
             "/v1/instances/{instance}/inbox/{signal}/edit",
             "signal.edit",
-            "Give a signal in its inbox another payload",
+            "Replace the payload of a signal in its inbox",
             amend::edit,
         ),
         Route::post("/v1/instances/{instance}/cancel", "instance.cancel", "Cancel it", operate::cancel),
         Route::post(
             "/v1/instances/{instance}/retry",
             "instance.retry",
-            "Run it again after its end",
+            "Run it again after it has ended",
             operate::retry,
         ),
-        Route::post("/v1/instances/{instance}/pause", "instance.pause", "Put its brake on", operate::pause),
+        Route::post("/v1/instances/{instance}/pause", "instance.pause", "Pause it", operate::pause),
         Route::post(
             "/v1/instances/{instance}/resume",
             "instance.resume",
-            "Take its brake off",
+            "Resume it after a pause",
             operate::resume,
         ),
-        Route::post("/v1/instances/{instance}/tags", "instance.tag", "Add and remove its tags", operate::tag),
+        Route::post("/v1/instances/{instance}/tags", "instance.tag", "Add and remove tags", operate::tag),
         Route::post(
             "/v1/instances/{instance}/fork",
             "instance.fork",
-            "Start another from one of its events",
+            "Start a new instance from one of its events",
             operate::fork,
         ),
-        Route::get("/v1/waiting", "What is awaited, or who waits for a signal", look::waiting),
-        Route::get("/v1/interactions", "What waits for an answer, oldest first", interactions::list),
-        Route::get("/v1/interactions/{interaction}", "One interaction", interactions::get),
+        Route::get(
+            "/v1/waiting",
+            "List the signals that are awaited, or the instances that await one",
+            look::waiting,
+        ),
+        Route::get("/v1/interactions", "List interactions, oldest first", interactions::list),
+        Route::get("/v1/interactions/{interaction}", "Get an interaction", interactions::get),
         Route::post(
             "/v1/interactions/{interaction}/claim",
             "interaction.claim",
@@ -124,42 +136,41 @@ pub(crate) fn table() -> Vec<Route> {
         Route::post(
             "/v1/resume/{token}",
             "interaction.resume",
-            "Answer by a resume token",
+            "Answer with a resume token",
             interactions::resume,
         )
         .by_token(),
-        Route::get("/v1/machines", "Machines, where their instances are, and who runs them", look::machines),
+        Route::get(
+            "/v1/machines",
+            "List machines, where their instances are, and which workers run them",
+            look::machines,
+        ),
         Route::get(
             "/v1/machines/{machine}/graph",
-            "A machine's steps and the ways between them",
+            "Get a machine's graph: its steps and the edges between them",
             ahead::graph,
         ),
-        Route::get("/v1/queues", "Queues, their depths and brakes", look::queues),
-        Route::post(
-            "/v1/queues/{queue}/pause",
-            "queue.pause",
-            "Put a queue's brake on",
-            operate::pause_queue,
-        ),
+        Route::get("/v1/queues", "List queues, their depths, and whether they are paused", look::queues),
+        Route::post("/v1/queues/{queue}/pause", "queue.pause", "Pause a queue", operate::pause_queue),
         Route::post(
             "/v1/queues/{queue}/resume",
             "queue.resume",
-            "Take a queue's brake off",
+            "Resume a queue after a pause",
             operate::resume_queue,
         ),
-        Route::get("/v1/workers", "Workers that serve this namespace", look::workers),
-        Route::get("/v1/stats", "Counts, depths and ages", look::stats),
-        Route::get("/v1/about", "This server, its store, and you", look::about),
-        Route::get("/v1/events", "What changes, as it changes", events::watch).lasting(),
+        Route::get("/v1/workers", "List the workers that serve this namespace", look::workers),
+        Route::get("/v1/stats", "Get counts, depths and ages", look::stats),
+        Route::get("/v1/about", "Describe this server, its store, and the caller", look::about),
+        Route::get("/v1/events", "Stream changes as they happen", events::watch).lasting(),
         Route::post(
             "/v1/api-keys",
             "api_key.create",
-            "Make an API key; its secret is shown once. Refused where anyone may come in",
+            "Create an API key; its secret is shown only once. Refused by a server that requires no API keys",
             admin::create_key,
         )
         .admin()
         .secret(),
-        Route::get("/v1/api-keys", "The API keys of this namespace", admin::keys).admin(),
+        Route::get("/v1/api-keys", "List the API keys of this namespace", admin::keys).admin(),
         Route::post(
             "/v1/api-keys/{api_key}/revoke",
             "api_key.revoke",
@@ -167,12 +178,12 @@ pub(crate) fn table() -> Vec<Route> {
             admin::revoke_key,
         )
         .admin(),
-        Route::get("/v1/audit", "What was changed and by whom, newest first", admin::audit).admin(),
-        Route::post("/v1/gc", "gc", "Remove what ended long ago", admin::gc).admin(),
-        Route::get("/metrics", "Numbers for Prometheus", probes::metrics),
-        Route::get("/healthz", "Whether the process answers", probes::healthz).public(),
-        Route::get("/readyz", "Whether requests can be served", probes::readyz).public(),
-        Route::get("/openapi.json", "This API, described", probes::openapi).public(),
+        Route::get("/v1/audit", "List the audit log, newest first", admin::audit).admin(),
+        Route::post("/v1/gc", "gc", "Remove instances that ended long ago", admin::gc).admin(),
+        Route::get("/metrics", "Get metrics for Prometheus", probes::metrics),
+        Route::get("/healthz", "Check that the process answers", probes::healthz).public(),
+        Route::get("/readyz", "Check that requests can be served", probes::readyz).public(),
+        Route::get("/openapi.json", "Get this API description", probes::openapi).public(),
     ]
 }
 
@@ -188,7 +199,7 @@ mod tests {
             let same = |other: &Route| other.path == route.path && other.method == route.method;
             assert!(!table[..index].iter().any(same), "{} {}", route.method, route.path);
             assert_eq!(route.audit.is_some(), route.method != "GET", "{} {}", route.method, route.path);
-            // Whoever changes something has shown a right to: an API key, or the token in the path.
+            // Every change needs a right: an API key, or the token in the path.
             assert!(route.audit.is_none() || route.needs != Needs::Nothing);
             assert_eq!(route.needs == Needs::Token, route.path.ends_with("/{token}"), "{}", route.path);
             assert!(route.needs != Needs::Token || !route.is_repeatable, "a token is kept nowhere");

@@ -1,4 +1,4 @@
-//! Bodies on their way in: bounded in size and depth, JSON and nothing else, with no field that nobody knows.
+//! Request bodies: bounded in size and depth, JSON only, without unknown fields.
 
 use std::time::Duration;
 
@@ -12,25 +12,26 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::problem::{Cause, Problem};
 
-/// How much deeper than a document in it a body may be: the documents of a batch are some levels down.
+/// How many levels deeper a body may be than a document in it: the documents of a batch are nested.
 const AROUND_DOCUMENTS_MAX: usize = 8;
 
-/// What is read and thrown away of a body that is too large, so that its sender gets to hear why: so many times the
-/// limit.
+/// How much of a body that is too large is read and discarded, as a multiple of the limit. A client that is cut off
+/// while it sends would not see the response.
 const DISCARDED: usize = 4;
 
-/// A body that comes at this rate or faster is read to its end, and an answer that is read so is written to its end.
+/// A body that arrives at this rate or faster is read to its end, and a response that is read at this rate is written
+/// to its end.
 pub(crate) const BYTES_PER_SECOND: usize = 16 * 1024;
 
-/// How much of a body is read, and how long it is waited for.
+/// How much of a body is read, and how long the server waits for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) bytes_max: usize,
-    /// A second more is given for each [`BYTES_PER_SECOND`] that have come.
+    /// Extended by a second for each [`BYTES_PER_SECOND`] bytes that have arrived.
     pub(crate) within: Duration,
 }
 
-/// Reads a body of JSON within bounds.
+/// Reads a JSON body within bounds.
 pub(crate) async fn read(headers: &HeaderMap, body: Body, bounds: Bounds) -> Result<Vec<u8>, Problem> {
     let kept = gather(body, bounds).await?;
     if !kept.is_empty() {
@@ -39,7 +40,7 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, bounds: Bounds) -> Res
     Ok(kept)
 }
 
-/// Reads a body of whatever type within bounds.
+/// Reads a body of any type within bounds.
 pub(crate) async fn gather(body: Body, bounds: Bounds) -> Result<Vec<u8>, Problem> {
     let Bounds { bytes_max, within } = bounds;
     let mut stream = body.into_data_stream();
@@ -48,7 +49,7 @@ pub(crate) async fn gather(body: Body, bounds: Bounds) -> Result<Vec<u8>, Proble
     let broke_off = |_| Problem::invalid("the body broke off");
     let too_slow = |_| {
         let told = format!(
-            "the body has not come within {} s, and a second for each {BYTES_PER_SECOND} bytes of it",
+            "the body did not arrive within {} s plus a second for each {BYTES_PER_SECOND} bytes",
             within.as_secs()
         );
         Problem::new(Cause::TooSlow, told)
@@ -65,13 +66,13 @@ pub(crate) async fn gather(body: Body, bounds: Bounds) -> Result<Vec<u8>, Proble
         }
     }
     if total > bytes_max {
-        let told = format!("the body is over {bytes_max} bytes; send less at a time");
+        let told = format!("the body is larger than {bytes_max} bytes; send less at a time");
         return Err(Problem::new(Cause::TooLarge, told));
     }
     Ok(kept)
 }
 
-/// A page of another site can send forms and plain text without asking, but not this type.
+/// A page on another site can send forms and plain text without a preflight request, but not JSON.
 fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
     let refuse = |detail: &str| Err(Problem::new(Cause::UnsupportedMediaType, detail));
     if headers.contains_key(header::CONTENT_ENCODING) {
@@ -87,15 +88,16 @@ fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
 
 /// Decodes a body; an empty one counts as `{}`.
 ///
-/// How deep a document in it may be is checked where it is stored, as at every other door; here, what cannot be decoded.
+/// The depth of a document is checked where it is stored, as for every other caller. Only what cannot be decoded is
+/// refused here.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8], document_depth_max: usize) -> Result<T, Problem> {
     let text = if bytes.is_empty() { b"{}" } else { bytes };
     let text = std::str::from_utf8(text).map_err(|_| Problem::invalid("the body is not UTF-8"))?;
     check_depth(text, document_depth_max.saturating_add(AROUND_DOCUMENTS_MAX))?;
-    decode_object(text).map_err(|told| Problem::invalid(format!("the body cannot be read: {told}")))
+    decode_object(text).map_err(|told| Problem::invalid(format!("the body is not valid: {told}")))
 }
 
-/// An object within a body. A bare field would also take an array, member by member.
+/// An object in a body. A plain struct would also accept an array of its fields.
 pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Object<T> {
@@ -105,13 +107,13 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Says what is wrong, and where.
+/// Decodes an object, with an error that says what is wrong and where.
 fn decode_object<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     if serde_json::from_str::<&RawValue>(text).is_ok() && !text.trim_start().starts_with('{') {
         return Err("it is not an object".to_owned());
     }
     serde_json::from_str(text).map_err(|plain| {
-        // Only a failure is worth the cost of tracking the path.
+        // Track the path only after a failure, because tracking is slow.
         let deserializer = &mut serde_json::Deserializer::from_str(text);
         match serde_path_to_error::deserialize::<_, T>(deserializer) {
             Err(error) if error.path().iter().next().is_some() => {

@@ -1,4 +1,4 @@
-//! Cursors: where a list goes on. Opaque to callers, so that what is in them can change.
+//! Cursors: where a list continues. They are opaque to callers, so that their content can change.
 
 use crate::problem::{Cause, Problem};
 
@@ -20,7 +20,7 @@ pub(crate) fn encode(list: List, position: i64) -> String {
 
 pub(crate) fn decode(list: List, cursor: &str) -> Result<i64, Problem> {
     read(list, cursor).ok_or_else(|| {
-        Problem::new(Cause::InvalidCursor, "pass the `next` of the page before, unchanged, to the same list")
+        Problem::new(Cause::InvalidCursor, "the cursor is not from this list: pass the `next` of the previous page unchanged, to the same list")
     })
 }
 
@@ -33,7 +33,7 @@ fn read(list: List, cursor: &str) -> Option<i64> {
     (is_ours && is_of_list && position >= 0).then_some(position)
 }
 
-/// A slip in copying is told as one; nothing secret hangs on it.
+/// Detects a copying mistake. It is not a secret and protects nothing.
 fn check(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0x5a, |sum, byte| sum.rotate_left(3) ^ byte)
 }

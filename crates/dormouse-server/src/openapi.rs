@@ -1,4 +1,4 @@
-//! The OpenAPI document, made from the table of routes and the handlers' own types.
+//! The OpenAPI document, generated from the table of routes and the handlers' own types.
 
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
@@ -39,7 +39,7 @@ pub(crate) fn document() -> Value {
             "description": "Durable state machines that sleep until something happens.",
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
-        // Relative to this document, so that it holds under any prefix.
+        // Relative to this document, so that it works under any prefix.
         "servers": [{ "url": "." }],
         "paths": paths,
         "components": {
@@ -56,7 +56,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     if route.is_repeatable {
         parameters.push(json!({
             "name": "Idempotency-Key", "in": "header", "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
-            "description": "A request that is sent again with the same key within a day is not done again.",
+            "description": "Makes retries safe: a request that is sent again with the same key within a day is not done again.",
         }));
     }
     let mut operation = json!({
@@ -72,16 +72,17 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         operation["security"] = json!([{ "api_key": [] }, {}]);
         operation["x-dormouse-scope"] = json!(scope.as_str());
         operation["description"] =
-            json!(format!("Needs an API key of scope `{scope}`, where keys are asked for."));
+            json!(format!("Requires an API key of scope `{scope}` if the server requires API keys."));
     }
     if route.needs == Needs::Token {
         operation["security"] = json!([]);
-        operation["description"] = json!("Needs no API key: the token in the path is the right to answer.");
+        operation["description"] =
+            json!("Requires no API key: the token in the path gives the right to answer.");
     }
     operation
 }
 
-/// Whether a body must have a field: if not, it may be left out.
+/// Whether the body has a required field; if not, the body may be omitted.
 fn has_required(body: &Schema, schemas: &Schemas) -> bool {
     let name = body.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next());
     let body = name.and_then(|name| schemas.incoming.definitions().get(name)).unwrap_or(body.as_value());
@@ -92,7 +93,7 @@ fn responses(route: &Route, media: &str, answer: Option<Schema>) -> Value {
     let content = json!({ media: { "schema": answer } });
     let mut responses = json!({
         "default": {
-            "description": "A problem, by RFC 9457.",
+            "description": "A problem document (RFC 9457).",
             "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
         },
     });
@@ -103,7 +104,7 @@ fn responses(route: &Route, media: &str, answer: Option<Schema>) -> Value {
     responses
 }
 
-/// Which statuses a route answers with when all is well.
+/// The success statuses of a route.
 fn answers(route: &Route, status: &str) -> bool {
     let makes = ["instance.start", "instance.fork", "api_key.create"].map(Some);
     match status {
@@ -128,11 +129,11 @@ fn path_parameter(name: &str) -> Value {
     let (schema, told) = match name {
         "instance" => (
             json!({ "type": "string", "pattern": "^(-?[0-9]{1,18}|key:.+)$" }),
-            "Its id, or `key:` and its key.",
+            "Its id, or `key:` followed by its key.",
         ),
         "interaction" => (
             json!({ "type": "string", "pattern": "^(-?[0-9]{1,18}|correlation:.+)$" }),
-            "Its id, or `correlation:` and its correlation id.",
+            "Its id, or `correlation:` followed by its correlation id.",
         ),
         "signal" => (
             json!({ "type": "string", "pattern": "^-?[0-9]{1,18}$" }),
@@ -140,7 +141,7 @@ fn path_parameter(name: &str) -> Value {
         ),
         "queue" => (json!({ "type": "string", "minLength": 1, "maxLength": 255 }), "The queue's name."),
         "machine" => (json!({ "type": "string", "minLength": 1, "maxLength": 255 }), "The machine's name."),
-        "api_key" => (json!({ "type": "string" }), "The key's public part."),
+        "api_key" => (json!({ "type": "string" }), "The public part of the key."),
         "token" => {
             (json!({ "type": "string", "minLength": 1 }), "The signed token that came with the request.")
         }
@@ -149,7 +150,7 @@ fn path_parameter(name: &str) -> Value {
     json!({ "name": name, "in": "path", "required": true, "schema": schema, "description": told })
 }
 
-/// A query's fields are parameters of their own.
+/// Each field of a query is a parameter of its own.
 fn query_parameters(query: &Schema) -> Vec<Value> {
     let Some(fields) = query.get("properties").and_then(Value::as_object) else { return Vec::new() };
     fields
@@ -163,7 +164,7 @@ fn query_parameters(query: &Schema) -> Vec<Value> {
         .collect()
 }
 
-/// A parameter is left out or has a value; in a query, there is no null.
+/// A parameter is absent or has a value; a query has no null.
 fn without_null(schema: &mut Value) {
     if let Some(types) = schema.get_mut("type").and_then(Value::as_array_mut) {
         types.retain(|name| name != "null");
@@ -179,10 +180,10 @@ fn problem_schema() -> Value {
         "type": "object",
         "required": ["type", "title", "status", "detail"],
         "properties": {
-            "type": { "type": "string", "enum": types, "description": "The cause; it does not change." },
+            "type": { "type": "string", "enum": types, "description": "The cause. It is stable: programs can compare it." },
             "title": { "type": "string" },
             "status": { "type": "integer" },
-            "detail": { "type": "string", "description": "What was wrong with this request, and what to do." },
+            "detail": { "type": "string", "description": "What is wrong with this request, and what to do." },
         },
     })
 }

@@ -1,4 +1,4 @@
-//! What went wrong, as RFC 9457 wants it told: a stable `type` for each cause, and a sentence.
+//! Errors of the API as RFC 9457 problem documents: a stable `type` for each cause, and a sentence.
 
 use axum::body::Body as ResponseBody;
 use axum::http::{HeaderValue, Response, StatusCode, header};
@@ -7,18 +7,18 @@ use dormouse::store::Refusal;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// A refusal or a fault, on its way to the caller.
+/// An error response: a refusal or a fault.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
     pub(crate) cause: Cause,
     pub(crate) detail: String,
-    /// Members of its own, such as who holds a key.
+    /// Additional members, such as the holder of a key.
     pub(crate) members: Map<String, Value>,
 }
 
 macro_rules! causes {
     ($($(#[doc = $doc:literal])+ $variant:ident => $word:literal, $status:ident;)+) => {
-        /// Why a request was not done. The word is the end of the problem's `type`, and does not change.
+        /// Why a request failed. The word is the last part of the problem's `type` and never changes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Cause {
             $($(#[doc = $doc])+ $variant,)+
@@ -36,7 +36,7 @@ macro_rules! causes {
                 match self { $(Self::$variant => StatusCode::$status,)+ }
             }
 
-            /// What it means, whatever the request was.
+            /// What the cause means, for any request.
             pub(crate) fn title(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($doc),+).trim(),)+ }
             }
@@ -49,7 +49,7 @@ causes! {
     InvalidRequest => "invalid-request", BAD_REQUEST;
     /// The JSON is nested too deeply.
     TooDeep => "too-deep", BAD_REQUEST;
-    /// The cursor is not one that this list gave.
+    /// The cursor does not come from this list.
     InvalidCursor => "invalid-cursor", BAD_REQUEST;
     /// An API key is needed.
     Unauthenticated => "unauthenticated", UNAUTHORIZED;
@@ -57,49 +57,49 @@ causes! {
     Forbidden => "forbidden", FORBIDDEN;
     /// The resume token is not one of ours, was altered, or has expired.
     TokenRefused => "token-refused", FORBIDDEN;
-    /// The request comes from a page of another site.
+    /// The request comes from a page on another site.
     UntrustedOrigin => "untrusted-origin", FORBIDDEN;
-    /// The request came through a proxy, and nothing asks who is behind it.
+    /// The request came through a proxy, but this server does not require API keys.
     Proxied => "proxied", FORBIDDEN;
-    /// The request names a host that this server is not known by.
+    /// The request names a host that this server does not answer to.
     UntrustedHost => "untrusted-host", MISDIRECTED_REQUEST;
-    /// There is no such thing.
+    /// The resource does not exist.
     NotFound => "not-found", NOT_FOUND;
     /// There is no live instance to signal.
     NoTarget => "no-target", NOT_FOUND;
     /// There is no such signal in the inbox.
     NoSignal => "no-signal", NOT_FOUND;
-    /// The inbox of the instance holds as much as it may.
+    /// The inbox of the instance is full.
     InboxFull => "inbox-full", CONFLICT;
     /// There is no such event in the history.
     NoEvent => "no-event", NOT_FOUND;
     /// There is no such route.
     NoRoute => "no-route", NOT_FOUND;
-    /// The route does not know this method.
+    /// The route does not support this method.
     MethodNotAllowed => "method-not-allowed", METHOD_NOT_ALLOWED;
     /// The key is taken by another instance.
     KeyTaken => "key-taken", CONFLICT;
-    /// The instance is in another status than this needs.
+    /// The status of the instance does not allow this.
     WrongStatus => "wrong-status", CONFLICT;
-    /// The instance has moved on since the `seq` at which it was expected.
+    /// The instance is not at the expected `seq`.
     StaleSeq => "stale-seq", CONFLICT;
-    /// No code here knows the machine.
+    /// This server has no code for the machine.
     UnknownMachine => "unknown-machine", CONFLICT;
     /// No worker has declared the machine.
     UndeclaredMachine => "undeclared-machine", UNPROCESSABLE_ENTITY;
-    /// The machine names the signals it takes, and this is none of them.
+    /// The machine does not accept a signal of this name.
     UndeclaredSignal => "undeclared-signal", UNPROCESSABLE_ENTITY;
     /// No machine, worker or instance names the queue.
     UnknownQueue => "unknown-queue", UNPROCESSABLE_ENTITY;
-    /// The interaction is claimed by somebody else, closed, or not the only one meant.
+    /// The interaction is claimed by somebody else, closed, or ambiguous.
     CompletionRefused => "completion-refused", CONFLICT;
-    /// A request with this Idempotency-Key is being done.
+    /// A request with this Idempotency-Key is in progress.
     UnderWay => "under-way", CONFLICT;
-    /// The body came too slowly.
+    /// The body arrived too slowly.
     TooSlow => "too-slow", REQUEST_TIMEOUT;
     /// The request or a document in it is too large.
     TooLarge => "too-large", PAYLOAD_TOO_LARGE;
-    /// The body is not JSON, or is encoded.
+    /// The body is not JSON, or is compressed.
     UnsupportedMediaType => "unsupported-media-type", UNSUPPORTED_MEDIA_TYPE;
     /// This Idempotency-Key was used for another request.
     KeyReused => "idempotency-key-reused", UNPROCESSABLE_ENTITY;
@@ -109,17 +109,18 @@ causes! {
     InvalidState => "invalid-state", UNPROCESSABLE_ENTITY;
     /// The payload is not what the machine accepts for this signal.
     PayloadRefused => "payload-refused", UNPROCESSABLE_ENTITY;
-    /// The output is not what the step that asked takes.
+    /// The output does not fit the step that asked for it.
     OutputRefused => "output-refused", UNPROCESSABLE_ENTITY;
-    /// A document holds what no step could read: half of a surrogate pair, or a number that no 64-bit float holds.
+    /// A document contains a value that no step could read: half of a surrogate pair, or a number that does not fit a
+    /// 64-bit float.
     UnreadableDocument => "unreadable-document", UNPROCESSABLE_ENTITY;
-    /// A number is larger than anything that is counted here.
+    /// A number is larger than the largest that can be stored.
     OutOfRange => "out-of-range", UNPROCESSABLE_ENTITY;
-    /// A document or a text holds the character U+0000, which this database cannot store.
+    /// A document or a text contains the character U+0000, which this database cannot store.
     HoldsNul => "holds-nul", UNPROCESSABLE_ENTITY;
-    /// This key or namespace has as many long polls or event streams open as it may.
+    /// This key or namespace has too many long polls or event streams open.
     TooManyAtOnce => "too-many-at-once", TOO_MANY_REQUESTS;
-    /// Something failed here.
+    /// The server failed.
     Internal => "internal", INTERNAL_SERVER_ERROR;
     /// The database is busy, or the server is stopping.
     Unavailable => "unavailable", SERVICE_UNAVAILABLE;
@@ -127,7 +128,7 @@ causes! {
     DiskFull => "disk-full", INSUFFICIENT_STORAGE;
 }
 
-/// What every problem's `type` starts with.
+/// The prefix of every problem's `type`.
 pub(crate) const TYPE_PREFIX: &str = "urn:dormouse:problem:";
 
 impl Problem {
@@ -139,7 +140,7 @@ impl Problem {
         Self::new(Cause::InvalidRequest, detail)
     }
 
-    /// How the audit log tells it: the cause, and the signal that was refused.
+    /// The entry in the audit log: the cause, and the signal that was refused.
     pub(crate) fn audited(&self) -> String {
         const SIGNAL_CHARS_MAX: usize = 64;
         let signal = self.members.get("signal").and_then(Value::as_str);
@@ -192,7 +193,7 @@ impl Problem {
     }
 }
 
-/// A problem as it is written, in the order in which people read it.
+/// The JSON of a problem, with members in the order in which people read them.
 #[derive(Serialize)]
 struct Body<'a> {
     #[serde(rename = "type")]
@@ -204,7 +205,7 @@ struct Body<'a> {
     members: &'a Map<String, Value>,
 }
 
-/// What the library says is told as it is, unless it could tell of the inside: SQL, paths, the system.
+/// Passes the library's messages on, except those that could expose internals: SQL, paths, the system.
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let told = error.to_string();
@@ -216,7 +217,7 @@ impl From<Error> for Problem {
             Error::UnreadableDocument { .. } => problem(Cause::UnreadableDocument),
             Error::RefusedValue(_) => Self::hidden(
                 Cause::UnreadableDocument,
-                "the database refuses a value of this request, and would refuse it again: nothing was written",
+                "the database refused a value in this request, and would refuse it again; nothing was written",
                 &told,
             ),
             Error::HoldsNul { .. } => problem(Cause::HoldsNul),
@@ -232,7 +233,7 @@ impl From<Error> for Problem {
             Error::TokenRefused(refusal) => Self::token_refused(refusal),
             Error::CompletionRefused { refusal, .. } => {
                 let cause = match refusal {
-                    // Another namespace's is as unknown as one that never was.
+                    // An interaction of another namespace looks like one that never existed.
                     Refusal::Unknown | Refusal::OtherNamespace => {
                         return Self::new(Cause::NotFound, "there is no such interaction");
                     }
@@ -267,13 +268,13 @@ impl From<Error> for Problem {
             }
             Error::Busy(_) => Self::hidden(
                 Cause::Unavailable,
-                "the database cannot take this now; send the request again, with an Idempotency-Key if it must not be done twice",
+                "the database is busy; send the request again, with an Idempotency-Key if it must not be done twice",
                 &told,
             ),
             Error::Closed => Self::hidden(Cause::Unavailable, "the server is stopping", &told),
             Error::DiskFull(_) => Self::hidden(
                 Cause::DiskFull,
-                "the disk of the database is full: nothing was written; send the request again when there is room",
+                "the disk of the database is full; nothing was written; send the request again when there is room",
                 &told,
             ),
             Error::CannotConnect { .. } => Self::hidden(
@@ -283,14 +284,15 @@ impl From<Error> for Problem {
             ),
             Error::OlderSchema { .. } | Error::NewerSchema { .. } => Self::hidden(
                 Cause::Unavailable,
-                "the database is of another version than this server: who runs it has to migrate one of them",
+                "the schema version of the database does not match this server; its operator has to migrate the database or upgrade the server",
                 &told,
             ),
-            // The others are for who writes or starts a program: no request leads to them, unless something is broken.
+            // The other errors concern programs that embed the library. No request leads to them unless something is
+            // broken.
             // `OwnWrites` and `WrongStore` are among them: a step's own writes are its engine's business.
             _ => Self::hidden(
                 Cause::Internal,
-                "nothing of the request was kept; the server's log tells more",
+                "the request failed and nothing of it was kept; see the server's log",
                 &told,
             ),
         }
@@ -298,7 +300,7 @@ impl From<Error> for Problem {
 }
 
 impl Problem {
-    /// The same in whichever way a token is wrong, but for one of ours that is too old.
+    /// Reports every invalid token in the same way, except a genuine one that has expired.
     fn token_refused(refusal: Refusal) -> Self {
         let refusal = if refusal == Refusal::Expired { refusal } else { Refusal::Forged };
         Self::new(Cause::TokenRefused, refusal.told()).with("reason", refusal.as_str())
@@ -307,12 +309,12 @@ impl Problem {
     pub(crate) fn panicked(error: &tokio::task::JoinError) -> Self {
         Self::hidden(
             Cause::Internal,
-            "the request broke something; the server's log tells more",
+            "the request caused a panic in the server; see the server's log",
             &error.to_string(),
         )
     }
 
-    /// Tells the caller one thing, and the log the other.
+    /// Returns one text to the caller and logs the other.
     fn hidden(cause: Cause, told: &str, inside: &str) -> Self {
         tracing::error!(cause = cause.word(), error = inside, "a request failed");
         Self::new(cause, told)

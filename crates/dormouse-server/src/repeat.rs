@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: a request that is sent again is not done again.
+//! `Idempotency-Key`: a request that is sent again is not executed again.
 
 use std::future::Future;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::access::Caller;
 use crate::problem::{Cause, Problem};
 use crate::route::{Needs, Route};
 
-/// How long an answer is kept.
+/// How long a response is stored.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
-/// No request takes this long: whoever was at it died.
+/// No request takes this long: if it has not finished by then, its server died.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 const KEY_BYTES_MAX: usize = 255;
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
-/// A request that came with a key.
+/// A request with an `Idempotency-Key`.
 pub(crate) struct Repeat(Repeatable);
 
 impl Repeat {
@@ -30,13 +30,13 @@ impl Repeat {
         caller: &Caller,
         body: &[u8],
     ) -> Result<Option<Self>, Problem> {
-        // A resume token is the key to its answer by itself, and is not to be kept, in a hash or otherwise.
+        // A resume token already makes its answer idempotent, and must not be stored, not even hashed.
         let is_asked = route.audit.is_some() && route.needs != Needs::Token;
         let Some(key) = head.headers.get("idempotency-key").filter(|_| is_asked) else {
             return Ok(None);
         };
         if !route.is_repeatable {
-            let told = "send it without an Idempotency-Key: the answer holds a secret, so it is not kept";
+            let told = "send this request without an Idempotency-Key: its response contains a secret, so it is not stored";
             return Err(Problem::invalid(told));
         }
         let key = key.to_str().unwrap_or_default();
@@ -45,7 +45,7 @@ impl Repeat {
             return Err(Problem::invalid(told));
         }
         let mut hash = Sha256::new();
-        // Each part with its length, so that none can pass for the end of another.
+        // Hash each part with its length, so that parts cannot run into each other.
         for part in
             [route.method.as_str(), head.uri.path(), head.uri.query().unwrap_or_default(), &caller.who]
         {
@@ -62,7 +62,7 @@ impl Repeat {
         })))
     }
 
-    /// Does the request, or gives the answer it got before.
+    /// Executes the request, or returns the response it got before.
     pub(crate) async fn once(
         self,
         store: &dyn ServerStore,
@@ -73,12 +73,12 @@ impl Repeat {
             Admission::New => {}
             Admission::Answered(answer) => return Ok(repeated(answer)),
             Admission::UnderWay => {
-                let told = "a request with this Idempotency-Key is being done; ask again for its answer";
+                let told = "a request with this Idempotency-Key is in progress; send it again later to get its response";
                 return Err(Problem::new(Cause::UnderWay, told));
             }
             Admission::Different => {
                 let told =
-                    "this Idempotency-Key was used for another request; make a new key for a new request";
+                    "this Idempotency-Key was used for another request; use a new key for each new request";
                 return Err(Problem::new(Cause::KeyReused, told));
             }
         }
@@ -88,7 +88,7 @@ impl Repeat {
         };
         let (head, body) = response.into_parts();
         let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
-        // A fault of ours may be gone at the next try, so it is no answer to keep.
+        // A server fault may be gone at the next try, so its response is not stored.
         let is_kept = !head.status.is_server_error() && body.len() <= ANSWER_BYTES_MAX;
         let answer = String::from_utf8(body.to_vec()).ok().filter(|_| is_kept);
         let answer = answer.map(|body| Answer { status: head.status.as_u16(), body });

@@ -1,4 +1,4 @@
-//! What the API shows: the library's rows as documents with a schema.
+//! The documents that the API returns: the library's rows with a schema.
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{ApiKey, Audit, Change, Progress};
@@ -16,7 +16,7 @@ pub(crate) struct Page<T> {
     pub(crate) next: Option<String>,
 }
 
-/// Where an instance is in its life.
+/// The status of an instance.
 #[derive(Clone, Copy, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "Status")]
@@ -55,43 +55,43 @@ pub(crate) struct InstanceSummary {
     pub(crate) namespace: String,
     pub(crate) machine: String,
     pub(crate) version: u32,
-    /// Its business identity.
+    /// Its key: its business identity.
     pub(crate) key: Option<String>,
     #[schemars(with = "StatusWord")]
     pub(crate) status: Status,
     pub(crate) step: String,
-    /// Committed transitions.
+    /// How many transitions it has committed.
     pub(crate) seq: u64,
-    /// Tries of the current step so far.
+    /// How often the current step was tried before.
     pub(crate) attempt: u32,
     pub(crate) queue: String,
-    /// Lower runs earlier.
+    /// Its priority; lower runs earlier.
     pub(crate) priority: i32,
     pub(crate) lane: Option<String>,
     /// Whether it waits for its lane.
     pub(crate) lane_blocked: bool,
-    /// Whether the brake is on.
+    /// Whether it is paused.
     pub(crate) paused: bool,
     /// Whether it will be cancelled when its running step ends.
     pub(crate) cancel_requested: bool,
     /// Why it was cancelled, or will be when its running step ends.
     pub(crate) cancel_reason: Option<String>,
-    /// The ancestor whose cancel took it along.
+    /// The ancestor that was cancelled and took it along.
     pub(crate) cancelled_with: Option<i64>,
-    /// Words that it can be found by, in order.
+    /// The tags that it can be found by, sorted.
     pub(crate) tags: Vec<String>,
-    /// The names it is parked on, or was woken by.
+    /// The signal names that it is parked on, or was woken by.
     pub(crate) awaits: Vec<String>,
     /// When the clock alone makes it runnable.
     pub(crate) wake_at: Option<Timestamp>,
-    /// Signals in its inbox.
+    /// How many signals are in its inbox.
     pub(crate) inbox: u32,
-    /// Ends of children that its barrier still waits for.
+    /// How many children its barrier still waits for.
     pub(crate) barrier: Option<u32>,
     pub(crate) parent: Option<i64>,
     /// Which of its parent's rounds it belongs to, from 1.
     pub(crate) parent_round: Option<u32>,
-    /// Its place in the list that its parent spawned, from 0.
+    /// Its index in the list that its parent spawned, from 0.
     pub(crate) parent_index: Option<u32>,
     /// The worker that holds it.
     pub(crate) worker: Option<i64>,
@@ -146,14 +146,14 @@ pub(crate) struct InstanceView {
     pub(crate) summary: InstanceSummary,
     #[schemars(with = "serde_json::Value")]
     pub(crate) state: Json,
-    /// What it is done with.
+    /// The output, if it is done.
     #[schemars(with = "serde_json::Value")]
     pub(crate) output: Option<Json>,
-    /// What its running step reported last.
+    /// What its running step last reported.
     pub(crate) progress: Option<ProgressView>,
 }
 
-/// What a running step reported.
+/// Progress that a running step reported.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Progress")]
 pub(crate) struct ProgressView {
@@ -161,9 +161,9 @@ pub(crate) struct ProgressView {
     pub(crate) key: Option<String>,
     pub(crate) machine: String,
     pub(crate) queue: String,
-    /// The step that runs.
+    /// The running step.
     pub(crate) step: String,
-    /// The instance's number of transitions when the step was claimed.
+    /// The instance's `seq` when the step was claimed.
     pub(crate) seq: u64,
     pub(crate) at: Timestamp,
     #[schemars(with = "serde_json::Value")]
@@ -205,11 +205,11 @@ pub(crate) struct EventView {
     /// The state afterwards.
     #[schemars(with = "serde_json::Value")]
     pub(crate) state: Json,
-    /// What else there is to tell.
+    /// Details, depending on the kind.
     #[schemars(with = "serde_json::Value")]
     pub(crate) data: Option<Json>,
     pub(crate) at: Timestamp,
-    /// The run of the step that led to it; none where no step did.
+    /// The run of the step that led to it; absent if no step did.
     pub(crate) run: Option<RunView>,
 }
 
@@ -221,7 +221,7 @@ pub(crate) struct RunView {
     pub(crate) started_at: Timestamp,
     /// How long it took, in microseconds.
     pub(crate) took_us: u64,
-    /// What it last reported of its progress.
+    /// The progress that it last reported.
     #[schemars(with = "serde_json::Value")]
     pub(crate) progress: Option<Json>,
 }
@@ -237,7 +237,7 @@ impl From<Event> for EventView {
     }
 }
 
-/// A signal that waits for its instance.
+/// A signal in an instance's inbox.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "InboxSignal")]
 pub(crate) struct InboxView {
@@ -247,7 +247,7 @@ pub(crate) struct InboxView {
     pub(crate) payload: Json,
     pub(crate) dedup_key: Option<String>,
     pub(crate) at: Timestamp,
-    /// Why its machine cannot read it: drop or edit it.
+    /// Why its machine cannot read it. Drop or edit it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unreadable: Option<String>,
 }
@@ -260,7 +260,7 @@ impl From<(InboxSignal, Option<String>)> for InboxView {
     }
 }
 
-/// A transition, as it is streamed.
+/// A transition in the stream of changes.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Change")]
 pub(crate) struct ChangeView<'a> {
@@ -304,7 +304,7 @@ pub(crate) struct ApiKeyView {
     pub(crate) label: String,
     pub(crate) namespace: String,
     pub(crate) scope: &'static str,
-    /// Whether it opens anything now.
+    /// Whether it is valid now.
     pub(crate) is_live: bool,
     pub(crate) created_at: Timestamp,
     pub(crate) expires_at: Option<Timestamp>,
@@ -328,7 +328,7 @@ pub(crate) struct AuditView {
     pub(crate) who: String,
     pub(crate) what: String,
     pub(crate) target: Option<String>,
-    /// `ok`, or the cause of the refusal.
+    /// `ok`, or why the request was refused.
     pub(crate) result: String,
 }
 

@@ -15,16 +15,16 @@ use crate::view::{ApiKeyView, AuditView, Page};
 
 const LABEL_CHARS_MAX: usize = 100;
 
-/// An API key to be made, for the caller's own namespace.
+/// An API key to create, in the caller's own namespace.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "NewApiKey")]
 pub(super) struct NewKeyBody {
-    /// Whose it is, in words: told in the audit log.
+    /// A label that says who uses the key; shown in the audit log.
     #[schemars(length(min = 1, max = 100))]
     label: String,
     scope: ScopeWord,
-    /// How long it opens anything, such as `90d`; for ever unless set.
+    /// How long the key is valid, such as `90d`; forever unless set.
     #[schemars(extend("pattern" = SPAN_PATTERN))]
     expires_in: Option<String>,
 }
@@ -33,29 +33,28 @@ pub(super) struct NewKeyBody {
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "Scope")]
 enum ScopeWord {
-    /// Look.
+    /// Read.
     Read,
-    /// Start, signal, cancel, retry, pause, fork.
+    /// Also start, signal, cancel, retry, pause and fork instances.
     Operate,
-    /// API keys, the audit log, collection.
+    /// Also manage API keys, read the audit log and remove old instances.
     Admin,
 }
 
-/// An API key, with its secret for this once.
+/// A new API key with its secret, which is shown only once.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "MadeApiKey")]
 pub(super) struct MadeKeyView {
-    /// The whole key, secret and all. It is not stored and cannot be shown again.
+    /// The whole key with its secret. It is not stored and cannot be shown again.
     secret: String,
     #[serde(flatten)]
     key: ApiKeyView,
 }
 
 pub(super) async fn create_key(call: Call<Nothing, NewKeyBody>) -> Result<Answer<MadeKeyView>, Problem> {
-    // Whoever is on this host for a moment is not to have a key that opens the door for good.
+    // Access to this host for a moment must not give someone a key that lasts.
     if call.caller.pass == Pass::Open {
-        let told = "this server does not ask who is there, so it makes no API keys: make one over the database itself, \
-                    with `keys create` and `--db`";
+        let told = "this server does not require API keys, so it does not create any: create one on the database itself, with `keys create` and `--db`";
         return Err(Problem::new(Cause::Forbidden, told));
     }
     let NewKeyBody { label, scope, expires_in } = call.body;
@@ -63,7 +62,7 @@ pub(super) async fn create_key(call: Call<Nothing, NewKeyBody>) -> Result<Answer
         || label.chars().count() > LABEL_CHARS_MAX
         || label.chars().any(char::is_control)
     {
-        let told = format!("`label` says whose key it is, in 1 to {LABEL_CHARS_MAX} visible characters");
+        let told = format!("`label` says who uses the key: write 1 to {LABEL_CHARS_MAX} visible characters");
         return Err(Problem::new(Cause::InvalidName, told));
     }
     let scope = match scope {
@@ -95,17 +94,17 @@ pub(super) async fn revoke_key(call: Call<Nothing, Nothing>) -> Result<Answer<Ap
     Answer::ok(revoked.ok_or_else(unknown)?.into())
 }
 
-/// Which entries of the audit log.
+/// Which entries of the audit log to list.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AuditQuery {
     who: Option<String>,
-    /// Such as `instance.cancel`.
+    /// Only changes of this kind, such as `instance.cancel`.
     what: Option<String>,
     target: Option<String>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     cursor: Option<String>,
-    /// At most this many (50 unless set, up to 500).
+    /// At most this many; 50 by default, up to 500.
     #[schemars(range(min = 1, max = 500))]
     limit: Option<usize>,
 }
@@ -132,17 +131,17 @@ pub(super) struct GcBody {
     /// Instances that ended longer ago than this, such as `30d`.
     #[schemars(extend("pattern" = SPAN_PATTERN))]
     ended_for: String,
-    /// About this many at most, so that the answer comes soon (all of them unless set).
+    /// Remove about this many at most, so that the response comes soon; all by default.
     limit: Option<usize>,
 }
 
-/// What was removed.
+/// How much was removed.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Collected")]
 pub(super) struct GcView {
-    /// Instances, each with its history and inbox.
+    /// Removed instances, each with its history and inbox.
     instances: usize,
-    /// Whether there may be more.
+    /// Whether there may be more to remove.
     more: bool,
 }
 

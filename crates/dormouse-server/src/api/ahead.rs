@@ -1,4 +1,4 @@
-//! What a machine may do: its graph, and what an instance would do if something happened to it.
+//! Looking ahead: a machine's graph, and what an instance would do if something happened to it.
 
 use dormouse::graph::{Edge, Graph, Node};
 use dormouse::{Foresight, Happening, Json, Look, NewSignal, Status};
@@ -10,15 +10,15 @@ use crate::route::{Answer, Call};
 use crate::sight::Sight;
 use crate::view::StatusWord;
 
-/// Of which version.
+/// Which version of the graph.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GraphQuery {
-    /// The newest that this server knows, unless set.
+    /// The version; by default the newest that this server knows.
     version: Option<u32>,
 }
 
-/// The steps of a machine and the ways between them.
+/// The steps of a machine and the edges between them.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Graph")]
 pub(super) struct GraphView {
@@ -33,7 +33,7 @@ pub(super) struct GraphView {
 #[schemars(rename = "Node")]
 struct NodeView {
     step: String,
-    /// What it does: `act`, `signal`, `sleep`, `branch`, `repeat`, `children`, `dispatch`, `undo`, `fail` or `end`.
+    /// The kind of step: `act`, `signal`, `sleep`, `branch`, `repeat`, `children`, `dispatch`, `undo`, `fail` or `end`.
     #[schemars(with = "String")]
     kind: dormouse::graph::NodeKind,
 }
@@ -43,10 +43,10 @@ struct NodeView {
 struct EdgeView {
     from: String,
     to: String,
-    /// When it is taken, in a few words; absent where it is the only way.
+    /// When this edge is taken, in a few words; absent if it is the only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     when: Option<String>,
-    /// Who makes that happen, where it is noted.
+    /// Who makes that happen, if the graph names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<String>,
 }
@@ -61,7 +61,7 @@ pub(super) async fn graph(call: Call<GraphQuery>) -> Result<Answer<GraphView>, P
     let graph =
         declared.filter(|_| is_seen).and_then(|declared| Some((declared.version, declared.graph.clone()?)));
     let Some((version, Graph { nodes, edges })) = graph else {
-        let told = "no worker has declared a graph of this machine and version";
+        let told = "no worker has declared a graph for this machine and version";
         return Err(Problem::new(Cause::NotFound, told));
     };
     let node = |Node { step, kind }| NodeView { step, kind };
@@ -74,14 +74,14 @@ pub(super) async fn graph(call: Call<GraphQuery>) -> Result<Answer<GraphView>, P
     })
 }
 
-/// What might happen.
+/// The event to suppose.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WhatIfQuery {
     happening: HappeningWord,
-    /// The signal's name, if a signal comes.
+    /// The name of the signal, with `happening=signal`.
     signal: Option<String>,
-    /// Its payload, in JSON.
+    /// The payload of the signal, in JSON.
     payload: Option<String>,
 }
 
@@ -89,15 +89,15 @@ pub(super) struct WhatIfQuery {
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "Happening")]
 enum HappeningWord {
-    /// A signal comes.
+    /// A signal arrives.
     Signal,
-    /// The deadline of what it waits for passes.
+    /// The deadline of its wait passes.
     Deadline,
-    /// The moment comes that it sleeps until.
+    /// Its sleep is over.
     Clock,
     /// Its children end.
     Children,
-    /// The outside answers.
+    /// Its unit is answered.
     Answers,
 }
 
@@ -111,10 +111,12 @@ impl TryFrom<WhatIfQuery> for Happening {
                 Self::Signal(NewSignal::new(signal, Json::parse("signal payload", payload)?))
             }
             (HappeningWord::Signal, None, _) => {
-                return Err(Problem::invalid("`signal` is missing: its name"));
+                return Err(Problem::invalid("`signal` is missing: set it to the signal's name"));
             }
             (_, Some(_), _) | (_, _, Some(_)) => {
-                return Err(Problem::invalid("`signal` and `payload` go with `happening=signal`"));
+                return Err(Problem::invalid(
+                    "`signal` and `payload` are only allowed with `happening=signal`",
+                ));
             }
             (HappeningWord::Deadline, ..) => Self::Deadline,
             (HappeningWord::Clock, ..) => Self::Clock,
@@ -128,25 +130,25 @@ impl TryFrom<WhatIfQuery> for Happening {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Foresight")]
 pub(super) struct ForesightView {
-    /// Each way it may go, up to where it rests or ends.
+    /// Each way it may go, up to where it parks or ends.
     ways: Vec<Vec<LookView>>,
     /// Whether these are all of them.
     is_complete: bool,
 }
 
-/// A step that it would take.
+/// A transition that it would make.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Look")]
 struct LookView {
     step: String,
-    /// What it does, in a few words.
+    /// What it would do, in a few words.
     what: String,
     /// The status after it.
     #[schemars(with = "StatusWord")]
     status: Status,
-    /// Where it is then.
+    /// The step after it.
     to: String,
-    /// The state after it, or the output; absent where that is not known.
+    /// The state after it, or the output; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<serde_json::Value>")]
     state: Option<Json>,

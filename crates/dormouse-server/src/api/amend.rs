@@ -8,24 +8,24 @@ use super::operate::InstanceRef;
 use crate::problem::Problem;
 use crate::route::{Answer, Call, Nothing};
 
-/// From where on to drop it.
+/// The condition for dropping a signal.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "DropSignal")]
 pub(super) struct DropBody {
-    /// Only if the instance is at this `seq`; else it is left alone.
+    /// Change it only if the instance is at this `seq`.
     expected_seq: Option<u64>,
 }
 
-/// What to make of it.
+/// The new payload of a signal.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "EditSignal")]
 pub(super) struct EditBody {
-    /// Its payload from now on.
+    /// The payload that replaces the old one.
     #[schemars(with = "serde_json::Value")]
     payload: Json,
-    /// Only if the instance is at this `seq`; else it is left alone.
+    /// Change it only if the instance is at this `seq`.
     expected_seq: Option<u64>,
 }
 
@@ -52,6 +52,6 @@ fn signal<B>(call: &Call<Nothing, B>) -> Result<SignalId, Problem> {
     let text = call.path("signal");
     text.parse().map(SignalId).map_err(|_| {
         let shown: String = text.chars().take(64).collect();
-        Problem::invalid(format!("{shown:?} names no signal: write its id, as the inbox shows it"))
+        Problem::invalid(format!("{shown:?} is not the id of a signal: write the id that the inbox shows"))
     })
 }

@@ -1,7 +1,7 @@
-//! `GET /v1/events`: what changes, as it changes, by server-sent events.
+//! `GET /v1/events`: changes as they happen, as server-sent events.
 //!
-//! It stands on the history, whose rows are numbered in the order of their commits: a watcher that comes back with
-//! the last number it saw misses nothing that is still kept.
+//! The stream reads the history, whose rows are numbered in commit order. A watcher that reconnects with the last
+//! number it saw misses nothing that is still stored.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -27,34 +27,34 @@ use crate::view::{ChangeView, ProgressView};
 
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Which changes to tell.
+/// Which changes to stream.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Query {
-    /// Of this machine.
+    /// Only changes of this machine's instances.
     machine: Option<String>,
-    /// Of this instance.
+    /// Only changes of this instance.
     instance: Option<i64>,
-    /// In this queue.
+    /// Only changes of instances in this queue.
     queue: Option<String>,
-    /// After this position, as the header `Last-Event-ID` would say; without either, from now on.
+    /// Start after this position, like the header `Last-Event-ID`; without either, start from now.
     after: Option<i64>,
 }
 
 pub(super) async fn watch(call: Call<Query>) -> Result<Stream, Problem> {
     let last = match &call.parts.last_event_id {
         None => call.query.after,
-        Some(text) => Some(
-            text.trim()
-                .parse()
-                .map_err(|_| Problem::invalid("Last-Event-ID is not a number that this stream gave"))?,
-        ),
+        Some(text) => Some(text.trim().parse().map_err(|_| {
+            Problem::invalid(
+                "Last-Event-ID is not a number from this stream: send the last `id` that you received",
+            )
+        })?),
     };
     let place = call.app.streams.take(&call.caller)?;
     let Query { machine, instance, queue, .. } = call.query;
     let namespace = call.caller.namespace;
     let interest = Interest { namespace: Some(namespace.clone()), machine, instance, queue };
-    // Listening starts before the first read, so that nothing falls between the two.
+    // Subscribe before the first read, so that no change is lost in between.
     let live = call.app.feed.listen(interest.clone()).await?;
     let store = &call.app.store;
     let start = match last {
@@ -79,13 +79,13 @@ pub(super) async fn watch(call: Call<Query>) -> Result<Stream, Problem> {
 
 struct Watcher {
     app: Arc<App>,
-    /// Held while it watches.
+    /// Counts this watcher against the limit while it is connected.
     _place: Place,
     namespace: String,
     interest: Interest,
-    /// The last change that was seen, told or not.
+    /// The last change that was read, sent or not.
     last: i64,
-    /// Whether it has to read for itself before it listens.
+    /// Whether the watcher has to read the history itself before it follows the feed.
     is_behind: bool,
     live: Listener,
     ready: VecDeque<Event>,
@@ -103,7 +103,7 @@ impl Watcher {
         }
     }
 
-    /// Waits for something to tell. `None` if nothing can be told any more.
+    /// Waits for something to send. Returns `None` when the stream is over.
     async fn gather(&mut self) -> Option<()> {
         if self.is_behind {
             let store = &self.app.store;
@@ -138,7 +138,8 @@ impl Watcher {
         Some(())
     }
 
-    /// The end of the history was collected, and numbers start from before: who watches should look anew.
+    /// The newest part of the history was collected and numbers start over: a watcher should read the current state
+    /// again.
     fn start_over(&mut self, position: i64) {
         self.ready.push_back(Event::default().event("reset").id(position.to_string()).data("{}"));
     }

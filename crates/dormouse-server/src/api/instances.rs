@@ -1,4 +1,4 @@
-//! Looking at instances.
+//! Routes that read instances.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::view::{EventView, InboxView, InstanceSummary, InstanceView, Page, Sta
 
 const LIMIT: usize = 50;
 pub(super) const LIMIT_MAX: usize = 500;
-/// The longest a request waits.
+/// The longest wait of a request.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Which instances to list.
@@ -26,26 +26,26 @@ pub(super) struct ListQuery {
     machine: Option<String>,
     status: Option<StatusWord>,
     queue: Option<String>,
-    /// Whose key starts so.
+    /// Only instances whose key starts with this.
     key: Option<String>,
-    /// Parked on this signal; oldest first.
+    /// Only instances that await this signal; oldest first.
     awaiting: Option<String>,
-    /// With this parent.
+    /// Only children of this instance.
     parent: Option<i64>,
-    /// Only those that no other instance spawned.
+    /// Only instances that no other instance spawned.
     #[serde(default)]
     roots: bool,
-    /// With this tag; given several times, with all of them, the rarest first.
+    /// Only instances with this tag. Repeat it to require several; put the rarest first.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     tag: Several,
-    /// Inserted at or after this moment.
+    /// Only instances created at or after this moment.
     created_from: Option<Timestamp>,
-    /// Inserted before this moment.
+    /// Only instances created before this moment.
     created_before: Option<Timestamp>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     cursor: Option<String>,
-    /// At most this many (50 unless set, up to 500).
+    /// At most this many; 50 by default, up to 500.
     #[schemars(range(min = 1, max = 500))]
     limit: Option<usize>,
 }
@@ -94,7 +94,7 @@ pub(super) async fn get(call: Call) -> Result<Answer<InstanceView>, Problem> {
     Answer::ok(view(&call.client, instance).await?)
 }
 
-/// An instance, with what its step reports if it runs.
+/// Returns an instance, with the progress that its running step reports.
 async fn view(client: &Client, instance: Instance) -> Result<InstanceView, Problem> {
     let progress = match instance.status {
         Status::Executing => client.progress(instance.id).await?,
@@ -103,13 +103,13 @@ async fn view(client: &Client, instance: Instance) -> Result<InstanceView, Probl
     Ok(InstanceView::from(instance).with_progress(progress))
 }
 
-/// Which page of a list.
+/// Which page of a list to return.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PageQuery {
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     cursor: Option<String>,
-    /// At most this many (50 unless set, up to 500).
+    /// At most this many; 50 by default, up to 500.
     #[schemars(range(min = 1, max = 500))]
     limit: Option<usize>,
 }
@@ -118,11 +118,11 @@ pub(super) struct PageQuery {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HistoryQuery {
-    /// After this event, by its `seq`.
+    /// Only events after this `seq`.
     after: Option<u64>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     cursor: Option<String>,
-    /// At most this many (50 unless set, up to 500).
+    /// At most this many; 50 by default, up to 500.
     #[schemars(range(min = 1, max = 500))]
     limit: Option<usize>,
 }
@@ -152,7 +152,7 @@ pub(super) async fn inbox(call: Call<PageQuery>) -> Result<Answer<Page<InboxView
     })
 }
 
-/// A page of what was read, and where the next one starts.
+/// A page of the rows, with the cursor of the next page.
 fn answer<T, V: From<T>>(
     Portion { items, more }: Portion<T>,
     position: impl Fn(&T) -> (List, i64),
@@ -178,14 +178,14 @@ pub(super) struct ResultQuery {
     wait: Option<String>,
 }
 
-/// How an instance ended, or that it has not.
+/// The result of an instance, or why there is none yet.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Result")]
 pub(super) struct ResultView {
     id: i64,
     #[schemars(with = "StatusWord")]
     status: Status,
-    /// What it is done with.
+    /// The output, if it is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "serde_json::Value")]
     output: Option<Json>,
@@ -197,20 +197,20 @@ pub(super) struct ResultView {
     explanation: Option<String>,
 }
 
-/// Whether a long poll waits for an instance's end, or until it is parked or has ended.
+/// Whether a long poll waits until an instance ends, or until it is parked or ends.
 #[derive(Clone, Copy)]
 enum Until {
     Ended,
     Settled,
 }
 
-/// Waits as long as the request asks for, and as this server has time for, if there is a place to wait at.
+/// Waits as long as the request asks, unless the server stops first or has too many waiting requests.
 async fn wait(call: &Call<ResultQuery>, until: Until) -> Result<dormouse::Result<Instance>, Problem> {
     let target = call.target()?;
     let wait = call.query.wait.as_deref().map(span::parse).transpose().map_err(Problem::invalid)?;
     let wait = wait.unwrap_or_default();
     if wait > WAIT_MAX {
-        return Err(Problem::invalid("`wait` is up to 60s; ask again for longer"));
+        return Err(Problem::invalid("`wait` is at most 60s; to wait longer, send the request again"));
     }
     let _place = if wait.is_zero() { None } else { Some(call.app.waits.take(&call.caller)?) };
     let reached = |within| {
@@ -228,7 +228,7 @@ async fn wait(call: &Call<ResultQuery>, until: Until) -> Result<dormouse::Result
     })
 }
 
-/// 200 if it is parked or has ended; 202 if it runs or could.
+/// 200 if the instance is parked or has ended; 202 if it runs or is runnable.
 pub(super) async fn settled(call: Call<ResultQuery>) -> Result<Answer<InstanceView>, Problem> {
     match wait(&call, Until::Settled).await? {
         Ok(instance) => Answer::ok(instance.into()),
@@ -240,7 +240,7 @@ pub(super) async fn settled(call: Call<ResultQuery>) -> Result<Answer<InstanceVi
     }
 }
 
-/// 200 if it has ended, however; 202 if not.
+/// 200 if the instance has ended in any way; 202 if not.
 pub(super) async fn result(call: Call<ResultQuery>) -> Result<Answer<ResultView>, Problem> {
     match wait(&call, Until::Ended).await? {
         Ok(instance) => {

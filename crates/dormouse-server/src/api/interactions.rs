@@ -1,4 +1,4 @@
-//! What waits for an answer from outside: look, claim, answer.
+//! Routes that list, claim and answer interactions.
 
 use std::time::Duration;
 
@@ -24,22 +24,22 @@ pub(super) struct InteractionsQuery {
     status: Option<InteractionStatusWord>,
     transport: Option<String>,
     machine: Option<String>,
-    /// Whose answer this step will see.
+    /// Only interactions whose answer goes to this step.
     step: Option<String>,
-    /// Asked by this instance.
+    /// Only interactions of this instance.
     instance: Option<i64>,
-    /// Asked of this person or program, or claimed by them at this moment.
+    /// Only interactions addressed to this person or program, or currently claimed by them.
     assignee: Option<String>,
-    /// Asked of this group.
+    /// Only interactions addressed to this group.
     group: Option<String>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     cursor: Option<String>,
-    /// At most this many (50 unless set, up to 500).
+    /// At most this many; 50 by default, up to 500.
     #[schemars(range(min = 1, max = 500))]
     limit: Option<usize>,
 }
 
-/// Where an interaction is in its life.
+/// The status of an interaction.
 #[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "InteractionStatus")]
@@ -65,7 +65,7 @@ impl From<InteractionStatusWord> for InteractionStatus {
     }
 }
 
-/// One request that an instance waits on.
+/// One request that an instance waits for.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Interaction")]
 pub(super) struct InteractionView {
@@ -73,37 +73,37 @@ pub(super) struct InteractionView {
     /// The instance that asks.
     instance: i64,
     machine: String,
-    /// The version of it that asked.
+    /// The machine version that asked.
     version: u32,
-    /// The step that will see the answer.
+    /// The step that will receive the answer.
     step: String,
-    /// Its place among the requests of its unit, from 0.
+    /// Its index among the requests of its unit, from 0.
     item: u32,
     transport: String,
     #[schemars(with = "InteractionStatusWord")]
     status: InteractionStatus,
-    /// The id that its answer carries.
+    /// The id that an answer carries.
     correlation_id: Option<String>,
-    /// How often it was handed to its transport.
+    /// How often its transport has sent it.
     sends: u32,
-    /// Since when it may be answered.
+    /// When it could first be answered.
     opened_at: Option<Timestamp>,
     /// When it must be answered.
     deadline: Option<Timestamp>,
     resolved_at: Option<Timestamp>,
-    /// The person or program that it is asked of.
+    /// The person or program that it is addressed to.
     for_assignee: Option<String>,
-    /// The group that it is asked of.
+    /// The group that it is addressed to.
     for_group: Option<String>,
-    /// Who has claimed it, to answer it.
+    /// Who has claimed it in order to answer it.
     assignee: Option<String>,
     assigned_until: Option<Timestamp>,
-    /// Who answered, as far as it is known: a name, `resume token`, or the transport.
+    /// Who answered, if known: a name, `resume token`, or the transport.
     answered_by: Option<String>,
-    /// What is asked.
+    /// The request's input.
     #[schemars(with = "serde_json::Value")]
     request: Json,
-    /// What was answered.
+    /// The answer.
     #[schemars(with = "Option<serde_json::Value>")]
     output: Option<Json>,
     error: Option<String>,
@@ -165,19 +165,19 @@ pub(super) async fn get(call: Call) -> Result<Answer<InteractionView>, Problem> 
     Answer::ok(found.ok_or_else(unknown)?.into())
 }
 
-/// Who takes it, and for how long.
+/// Who claims it, and for how long.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ClaimInteraction")]
 pub(super) struct ClaimBody {
     #[schemars(length(min = 1, max = 255))]
     assignee: String,
-    /// For this long; 0 gives it back.
+    /// For this long; 0 releases it.
     #[schemars(range(max = 86400))]
     seconds: u32,
 }
 
-/// Whose it is now.
+/// Who has claimed it now.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "ClaimedInteraction")]
 pub(super) struct ClaimedView {
@@ -196,7 +196,7 @@ pub(super) async fn claim(call: Call<Nothing, ClaimBody>) -> Result<Answer<Claim
             Err(Problem::new(Cause::CompletionRefused, told).with("reason", "claimed"))
         }
         Assigned::NotOpen => {
-            Err(Problem::new(Cause::CompletionRefused, "it is not open any more").with("reason", "late"))
+            Err(Problem::new(Cause::CompletionRefused, "the interaction is closed").with("reason", "late"))
         }
     }
 }
@@ -209,28 +209,28 @@ pub(super) struct CompleteBody {
     #[serde(default = "Json::null")]
     #[schemars(with = "serde_json::Value")]
     output: Json,
-    /// Who answers: whoever has claimed it, if it was claimed. Without this, the caller is noted.
+    /// Who answers; must be the claimant if it is claimed. By default, the caller is recorded.
     assignee: Option<String>,
 }
 
-/// Why there is no answer.
+/// A failure instead of an answer.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "FailInteraction")]
 pub(super) struct FailBody {
     reason: String,
-    /// Who answers: whoever has claimed it, if it was claimed. Without this, the caller is noted.
+    /// Who answers; must be the claimant if it is claimed. By default, the caller is recorded.
     assignee: Option<String>,
 }
 
-/// What became of an answer.
+/// The result of an answer.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Completed")]
 pub(super) struct CompletedView {
     completed: CompletedWord,
     /// Whether it woke the instance.
     woke: bool,
-    /// What was answered first, if this is a repeat.
+    /// The first answer, if this is a repeat.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "serde_json::Value")]
     output: Option<Json>,
@@ -241,9 +241,9 @@ pub(super) struct CompletedView {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum CompletedWord {
-    /// It is the answer.
+    /// This answer was accepted.
     Admitted,
-    /// It was answered before: nothing was changed.
+    /// It had been answered before; nothing was changed.
     Repeat,
 }
 
@@ -261,7 +261,7 @@ pub(super) async fn fail(call: Call<Nothing, FailBody>) -> Result<Answer<Complet
     answer(Completion { assignee, by, ..call.client.completion(to, Err(reason)) }, &call.client).await
 }
 
-/// Who is noted as having answered: whoever is named, or else the caller.
+/// Who is recorded as having answered: the one the request names, or else the caller.
 fn by(caller: &Caller, assignee: Option<&String>) -> Option<String> {
     Some(assignee.unwrap_or(&caller.who).clone())
 }
@@ -280,7 +280,7 @@ pub(super) struct BatchBody {
     answers: Vec<Object<AnswerBody>>,
 }
 
-/// An answer and what it answers: an output, or why there is none.
+/// An answer and its interaction: an output, or an error that says why there is none.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "AddressedAnswer")]
@@ -290,7 +290,7 @@ struct AnswerBody {
     #[schemars(with = "serde_json::Value")]
     output: Option<Json>,
     error: Option<String>,
-    /// Who answers: whoever has claimed it, if it was claimed. Without this, the caller is noted.
+    /// Who answers; must be the claimant if it is claimed. By default, the caller is recorded.
     assignee: Option<String>,
 }
 
@@ -303,14 +303,14 @@ enum WhichBody {
     Text(String),
 }
 
-/// What became of each answer, in order.
+/// The result of each answer, in order.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "CompletedMany")]
 pub(super) struct BatchView {
     results: Vec<AnswerView>,
 }
 
-/// What became of one of many answers.
+/// The result of one answer in a batch.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "CompletedOrRefused")]
@@ -323,9 +323,9 @@ enum AnswerView {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Refused")]
 struct RefusedView {
-    /// The `type` of the problem that a single answer is refused with.
+    /// The `type` of the problem that a single answer would get.
     r#type: String,
-    /// In a word: those of a single answer that is refused, and `unknown`.
+    /// The reason in a word: as for a single answer, or `unknown`.
     reason: String,
     detail: String,
 }
@@ -355,7 +355,7 @@ pub(super) async fn many(call: Call<Nothing, BatchBody>) -> Result<Answer<BatchV
 
 impl AnswerView {
     fn refused(to: Which, refusal: Refusal, reason: Option<String>) -> Self {
-        // Another namespace's is as unknown as one that never was.
+        // An interaction of another namespace looks like one that never existed.
         let refusal = if refusal == Refusal::OtherNamespace { Refusal::Unknown } else { refusal };
         let detail = reason
             .as_ref()
@@ -369,7 +369,7 @@ impl AnswerView {
     }
 }
 
-/// What an answer says.
+/// The content of an answer.
 fn output_or_error(
     output: Option<Json>,
     error: Option<String>,
@@ -381,7 +381,7 @@ fn output_or_error(
     }
 }
 
-/// The answer, by whoever has the token: an output, or why there is none.
+/// The answer of a token's holder: an output, or an error that says why there is none.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Resume")]
@@ -392,7 +392,7 @@ pub(super) struct ResumeBody {
     error: Option<String>,
 }
 
-/// An output of `null` is an output.
+/// An output of `null` counts as an output.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
     Json::deserialize(deserializer).map(Some)
 }
@@ -429,7 +429,7 @@ fn parse_which(text: &str) -> Result<Which, Problem> {
     text.parse().map(|id| Which::Id(InteractionId(id))).map_err(|_| {
         let shown: String = text.chars().take(64).collect();
         Problem::invalid(format!(
-            "{shown:?} names no interaction: write its id, or `correlation:` and its correlation id"
+            "{shown:?} names no interaction: write its id, or `correlation:` followed by its correlation id"
         ))
     })
 }

@@ -1,4 +1,4 @@
-//! The overview: what is where, what waits for what and since when, who works.
+//! Routes for an overview: where instances are, what they wait for and since when, which workers run.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,21 +14,21 @@ use crate::problem::Problem;
 use crate::route::{Answer, Call};
 use crate::view::{InstanceSummary, Page, StatusWord};
 
-/// Whom to list.
+/// What to list.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WaitingQuery {
-    /// List who waits for this signal; without it, what is awaited.
+    /// List the instances that await this signal; without it, the signals that are awaited.
     signal: Option<String>,
     machine: Option<String>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     cursor: Option<String>,
-    /// At most this many (50 unless set, up to 500).
+    /// At most this many; 50 by default, up to 500.
     #[schemars(range(min = 1, max = 500))]
     limit: Option<usize>,
 }
 
-/// Who waits for a signal, or what is awaited.
+/// The instances that await a signal, or the signals that are awaited.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "Waiting")]
@@ -37,18 +37,18 @@ pub(super) enum WaitingView {
     What { awaiting: Vec<AwaitedView> },
 }
 
-/// A set of names that instances are parked on.
+/// A set of signal names that instances await.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Awaited")]
 pub(super) struct AwaitedView {
     names: Vec<String>,
-    /// How many instances; the largest count there is means that many or more.
+    /// How many instances await it; a lower bound if `more` is set.
     count: u64,
-    /// Whether there are more than were counted.
+    /// Whether there are more instances than were counted.
     is_capped: bool,
-    /// The instance among them that was inserted first.
+    /// The oldest of these instances.
     oldest: i64,
-    /// Since when that one is parked.
+    /// Since when the oldest one is parked.
     since: Timestamp,
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn waiting(call: Call<WaitingQuery>) -> Result<Answer<WaitingVi
     let WaitingQuery { signal, machine, cursor, limit: asked } = call.query;
     let Some(signal) = signal else {
         if machine.is_some() || cursor.is_some() || asked.is_some() {
-            return Err(Problem::invalid("`machine`, `cursor` and `limit` go with `signal`"));
+            return Err(Problem::invalid("`machine`, `cursor` and `limit` are only allowed with `signal`"));
         }
         let backlog = call.client.store().backlog(Some(call.caller.namespace)).await?;
         let awaiting = backlog.awaiting.into_iter().map(AwaitedView::from).collect();
@@ -79,11 +79,11 @@ pub(super) async fn waiting(call: Call<WaitingQuery>) -> Result<Answer<WaitingVi
 #[schemars(rename = "Machines")]
 pub(super) struct MachinesView {
     machines: Vec<MachineView>,
-    /// Whether there are more places, and perhaps machines, than these: the first 5,000 places are here.
+    /// Whether there are more places, and perhaps machines, than these: only the first 5,000 places are listed.
     more: bool,
 }
 
-/// A machine: its instances, and who could run them.
+/// A machine: its instances, and the workers that can run them.
 #[derive(Serialize, JsonSchema, Default)]
 #[schemars(rename = "Machine")]
 struct MachineView {
@@ -155,11 +155,11 @@ pub(super) struct QueuesView {
 #[schemars(rename = "Queue")]
 pub(crate) struct QueueView {
     pub(crate) name: String,
-    /// How many instances are runnable in it.
+    /// How many of its instances are runnable.
     pub(crate) runnable: u64,
-    /// Since when the first of those that can be claimed waits.
+    /// Since when the oldest claimable instance waits.
     pub(crate) oldest_runnable_at: Option<Timestamp>,
-    /// Whether its brake is on.
+    /// Whether it is paused.
     pub(crate) paused: bool,
     /// How many live workers serve it.
     pub(crate) workers: usize,
@@ -186,11 +186,11 @@ struct WorkerView {
     pid: u32,
     started_at: Timestamp,
     lease_until: Timestamp,
-    /// Whether its lease holds.
+    /// Whether its lease is valid.
     is_live: bool,
     queues: Vec<String>,
     machines: Vec<MachineVersion>,
-    /// How many instances it holds, of all namespaces it serves.
+    /// How many instances it holds, across all namespaces that it serves.
     claims: usize,
 }
 
@@ -223,7 +223,7 @@ pub(super) async fn workers(call: Call) -> Result<Answer<WorkersView>, Problem> 
     Answer::ok(WorkersView { workers: workers.collect() })
 }
 
-/// The namespace at a glance.
+/// A summary of the namespace.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Stats")]
 pub(super) struct StatsView {
@@ -233,7 +233,7 @@ pub(super) struct StatsView {
     statuses: BTreeMap<&'static str, u64>,
     /// Instances by machine, version, step and status: the first 5,000 places.
     places: Vec<MachinePlace>,
-    /// Whether there are more places than these. `statuses` counts those, too.
+    /// Whether there are more places than these. `statuses` counts all of them.
     more: bool,
     queues: Vec<QueueView>,
     awaiting: Vec<AwaitedView>,
@@ -270,7 +270,7 @@ pub(super) async fn stats(call: Call) -> Result<Answer<StatsView>, Problem> {
     })
 }
 
-/// What there is to tell of one namespace.
+/// The counts of one namespace.
 pub(crate) struct Overview {
     namespace: String,
     pub(crate) now: Timestamp,
@@ -325,7 +325,7 @@ impl Overview {
         self.stats.workers.iter().filter(serves)
     }
 
-    /// Those in which something waits, those whose brake is on, and those that are served.
+    /// Lists queues that have runnable instances, are paused, or are served by a worker.
     pub(crate) fn queues(&self) -> Vec<QueueView> {
         let mut queues: BTreeMap<&str, QueueView> = BTreeMap::new();
         let new = |name: &str| QueueView {
@@ -348,7 +348,7 @@ impl Overview {
     }
 }
 
-/// This server, its store, and who you are to it.
+/// This server, its store, and the caller.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "About")]
 pub(super) struct AboutView {
@@ -365,7 +365,7 @@ pub(super) struct AboutView {
     now: Timestamp,
     /// This process's time.
     server_now: Timestamp,
-    /// Who you are.
+    /// The caller, as the server sees it.
     who: String,
     namespace: String,
     scope: &'static str,

@@ -1,4 +1,4 @@
-//! Operating on instances and queues.
+//! Routes that operate on instances and queues.
 
 use dormouse::store::Cancel;
 use dormouse::{At, Error, Json, PauseCall, PauseQueueCall, Status, TagCall};
@@ -9,14 +9,14 @@ use crate::problem::Problem;
 use crate::route::{Answer, Call, Nothing};
 use crate::view::StatusWord;
 
-/// What became of a cancellation.
+/// The result of a cancel.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Cancelled")]
 pub(super) struct CancelView {
     cancel: CancelWord,
     /// How many descendants were cancelled with it.
     descendants: usize,
-    /// How it had ended before.
+    /// How it had ended, if it had ended before.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "StatusWord")]
     status: Option<Status>,
@@ -27,21 +27,21 @@ pub(super) struct CancelView {
 enum CancelWord {
     /// It is cancelled.
     Done,
-    /// It will end: when the step that is running does, or when it has undone what it did.
+    /// It will end when its running step ends, or after it has undone its work.
     Requested,
     /// It had ended before.
     AlreadyEnded,
 }
 
-/// Why to cancel it, and from where on.
+/// The reason and the condition of a cancel.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Cancel")]
 pub(super) struct CancelBody {
-    /// Kept with the instance and in its history, and with all that are cancelled with it.
+    /// The reason; stored with the instance, in its history, and with every instance that is cancelled with it.
     #[schemars(length(min = 1, max = 1024))]
     reason: Option<String>,
-    /// Only if it is at this `seq`; else it is left alone.
+    /// Change it only if it is at this `seq`.
     expected_seq: Option<u64>,
 }
 
@@ -61,14 +61,14 @@ pub(super) async fn cancel(call: Call<Nothing, CancelBody>) -> Result<Answer<Can
     Answer::ok(CancelView { cancel, descendants, status })
 }
 
-/// The instance that was operated on, or made.
+/// The instance that was changed or created.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "InstanceRef")]
 pub(super) struct InstanceRef {
     pub(super) id: i64,
 }
 
-/// Where to run it again; from its own step with its own state unless set.
+/// Where to run it again; by default its own step with its own state.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Retry")]
@@ -77,7 +77,7 @@ pub(super) struct RetryBody {
     /// The state of that step.
     #[schemars(with = "serde_json::Value")]
     state: Option<Json>,
-    /// Only if it is at this `seq`; else it is left alone.
+    /// Change it only if it is at this `seq`.
     expected_seq: Option<u64>,
 }
 
@@ -99,12 +99,12 @@ pub(super) async fn retry(call: Call<Nothing, RetryBody>) -> Result<Answer<Insta
     Answer::ok(InstanceRef { id: id.0 })
 }
 
-/// From where on to brake it.
+/// The condition of a pause or resume.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Brake")]
 pub(super) struct BrakeBody {
-    /// Only if it is at this `seq`; else it is left alone.
+    /// Change it only if it is at this `seq`.
     expected_seq: Option<u64>,
 }
 
@@ -137,11 +137,11 @@ pub(super) struct TagBody {
     remove: Vec<String>,
 }
 
-/// The tags that an instance has now.
+/// The tags of an instance after the change.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Tags")]
 pub(super) struct TagsView {
-    /// In order.
+    /// The tags, sorted.
     tags: Vec<String>,
 }
 
@@ -152,23 +152,23 @@ pub(super) async fn tag(call: Call<Nothing, TagBody>) -> Result<Answer<TagsView>
     Answer::ok(TagsView { tags: tag.await? })
 }
 
-/// From which event to start another instance, and what of it to change.
+/// From which event to start a new instance, and what to change in it.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Fork")]
 pub(super) struct ForkBody {
-    /// The event's number in the history.
+    /// The event's `seq` in the history.
     seq: u64,
-    /// A key for the new instance; it takes none along.
+    /// A key for the new instance; it does not inherit one.
     key: Option<String>,
-    /// Another step than after that event.
+    /// A step, instead of the one after that event.
     step: Option<String>,
-    /// Another state than after that event.
+    /// A state, instead of the one after that event.
     #[schemars(with = "serde_json::Value")]
     state: Option<Json>,
-    /// Another queue.
+    /// A queue, instead of the original's.
     queue: Option<String>,
-    /// Other tags than this one has.
+    /// Tags, instead of the original's.
     #[schemars(length(max = 8), inner(length(min = 1, max = 64)))]
     tags: Option<Vec<String>>,
 }
@@ -190,7 +190,7 @@ pub(super) async fn fork(call: Call<Nothing, ForkBody>) -> Result<Answer<Instanc
     Answer::created(format!("{origin_path}/{id}"), InstanceRef { id: id.0 })
 }
 
-/// A queue and its brake.
+/// A queue, and whether it is paused.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "QueueBrake")]
 pub(super) struct QueueBrake {
@@ -198,12 +198,12 @@ pub(super) struct QueueBrake {
     paused: bool,
 }
 
-/// Which queues to brake.
+/// Which queues may be paused or resumed.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "BrakeQueue")]
 pub(super) struct BrakeQueueBody {
-    /// Also one that no machine, worker or instance names.
+    /// Accept a queue that no machine, worker or instance names.
     #[serde(default)]
     even_if_unknown: bool,
 }

@@ -1,4 +1,4 @@
-//! What machines ask: whether it lives, whether it can work, what it counts, what it can do.
+//! Routes for programs: liveness, readiness, metrics and the API description.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::route::{Answer, Call, Reply};
 use crate::sight::Sight;
 use crate::{metrics, openapi};
 
-/// A store that takes longer to answer is no use to a request.
+/// A store that takes longer to answer is of no use to a request.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Serialize, JsonSchema)]
@@ -22,7 +22,7 @@ pub(super) struct Health {
     status: &'static str,
 }
 
-/// The process answers; nothing more is promised.
+/// The process answers; this promises nothing more.
 pub(super) async fn healthz(_call: Call) -> Result<Answer<Health>, Problem> {
     Answer::ok(Health { status: "ok" })
 }
@@ -36,16 +36,16 @@ pub(super) async fn readyz(call: Call) -> Result<Answer<Health>, Problem> {
     let store = call.client.store();
     let probe = async {
         store.about().await?;
-        // Looks at no row, but goes the way of a write.
+        // Touches no row, but takes the path of a write.
         store.due(0).await
     };
     match tokio::time::timeout(ANSWER_WITHIN, probe).await {
         Ok(Ok(_)) => Answer::ok(Health { status: "ready" }),
         Ok(Err(error)) => {
             tracing::warn!(%error, "not ready");
-            Err(refuse("the store does not work"))
+            Err(refuse("the store failed"))
         }
-        Err(_) => Err(refuse("the store does not answer within two seconds")),
+        Err(_) => Err(refuse("the store did not answer within two seconds")),
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) async fn metrics(call: Call) -> Result<Text, Problem> {
     Ok(Text(text))
 }
 
-/// Numbers in the text format of Prometheus.
+/// Metrics in the text format of Prometheus.
 pub(super) struct Text(String);
 
 impl Reply for Text {

@@ -1,4 +1,4 @@
-//! Signalling instances.
+//! Routes that signal instances.
 
 use dormouse::{Delivered, InstanceId, Json, NewSignal, Target};
 use schemars::JsonSchema;
@@ -19,7 +19,7 @@ pub(super) struct SignalBody {
     #[serde(default = "Json::null")]
     #[schemars(with = "serde_json::Value")]
     payload: Json,
-    /// Makes redelivery a no-op for the life of the instance.
+    /// A key that makes redelivery a no-op for the life of the instance.
     dedup_key: Option<String>,
 }
 
@@ -29,15 +29,15 @@ impl SignalBody {
     }
 }
 
-/// What became of a signal.
+/// The result of a signal.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Delivered")]
 pub(super) struct DeliveredView {
     delivered: DeliveredWord,
-    /// The stored signal.
+    /// The id of the stored signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<i64>,
-    /// Whether it made the instance runnable.
+    /// Whether the signal made the instance runnable.
     woke: bool,
 }
 
@@ -46,11 +46,11 @@ pub(super) struct DeliveredView {
 enum DeliveredWord {
     /// It is in the inbox.
     Accepted,
-    /// One with this dedup key was delivered before.
+    /// A signal with this dedup key had been delivered before.
     Duplicate,
     /// The target is unknown or has ended; nothing was stored.
     NoTarget,
-    /// The target's inbox holds as much as it may; nothing was stored.
+    /// The target's inbox is full; nothing was stored.
     InboxFull,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct BatchBody {
     signals: Vec<Object<Addressed>>,
 }
 
-/// A signal and whom it is for.
+/// A signal and its target.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "AddressedSignal")]
@@ -103,7 +103,7 @@ enum TargetBody {
     Text(String),
 }
 
-/// What became of each signal, in order.
+/// The result of each signal, in order.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "DeliveredMany")]
 pub(super) struct BatchView {

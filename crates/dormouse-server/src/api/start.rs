@@ -1,4 +1,4 @@
-//! Starting instances.
+//! Routes that start instances.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::sight::{self, Sight};
 use crate::span::{self, SPAN_PATTERN};
 use crate::view::StatusWord;
 
-/// Entries of one batch.
+/// The most entries in one batch.
 pub(super) const BATCH_MAX: usize = 1_000;
 
 /// An instance to start.
@@ -27,45 +27,46 @@ pub(super) struct StartBody {
     /// The machine's name.
     #[schemars(length(min = 1, max = 255))]
     machine: String,
-    /// The version of its code; the newest known one unless set.
+    /// The version of its code; by default the newest known one.
     version: Option<u32>,
-    /// The step to start at; may be left out for a flow, a job, and a machine that declares its graph.
+    /// The step to start at; optional for a flow, a job, and a machine that declares its graph.
     step: Option<String>,
     /// The state that the step needs.
     #[serde(default = "Json::null")]
     #[schemars(with = "serde_json::Value")]
     state: Json,
-    /// Its business identity: taken while it is live, unless `key_scope` says otherwise.
+    /// Its business identity. No other instance can have the key while this one is live, unless `key_scope` says
+    /// otherwise.
     key: Option<String>,
     key_scope: Option<KeyScopeBody>,
-    /// The machine's own queue unless set.
+    /// Its queue; by default the machine's own.
     queue: Option<String>,
-    /// Lower runs earlier.
+    /// Its priority; lower runs earlier.
     #[serde(default)]
     priority: i32,
-    /// Its steps and those of others in the same lane run one at a time.
+    /// Its lane. Steps of instances in the same lane run one at a time.
     lane: Option<String>,
-    /// Words that it can be found by; its children do not inherit them.
+    /// Tags to find it by; its children do not inherit them.
     #[serde(default)]
     #[schemars(length(max = 8), inner(length(min = 1, max = 64)))]
     tags: Vec<String>,
     /// When it may first run.
     start_at: Option<Timestamp>,
-    /// How long from now it may first run, such as `5m`.
+    /// The delay before it may first run, such as `5m`.
     #[schemars(extend("pattern" = SPAN_PATTERN))]
     start_in: Option<String>,
     /// Whether its transitions are recorded.
     history: Option<bool>,
-    /// Start it even if no worker has ever declared its machine: it waits until one does.
+    /// Start it even if no worker has declared its machine; it waits until one does.
     #[serde(default)]
     even_if_unknown: bool,
-    /// Signals for its inbox; if its key is taken, the holder gets them.
+    /// Signals for its inbox. If its key is taken, the holder receives them.
     #[serde(default)]
     #[schemars(with = "Vec<SignalBody>")]
     signals: Vec<Object<SignalBody>>,
 }
 
-/// When a key counts as taken.
+/// How long a key counts as taken.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "KeyScope")]
@@ -83,15 +84,15 @@ enum NamedScope {
     Always,
 }
 
-/// What became of a start.
+/// The result of a start.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Started")]
 pub(super) struct StartedView {
     /// The instance: the new one, or the one that holds the key.
     id: i64,
-    /// Whether it is new.
+    /// Whether this request created it.
     created: bool,
-    /// What became of each signal, if the key was taken.
+    /// The result of each signal, if the key was taken.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     signals: Vec<DeliveredView>,
 }
@@ -111,7 +112,7 @@ pub(super) async fn one(call: Call<Nothing, StartBody>) -> Result<Answer<Started
         Inserted::Taken { ref signals, holder } if has_signals => {
             if signals.contains(&Delivered::NoTarget) {
                 let told =
-                    format!("the key is held by instance {holder}, which has ended and takes no signal");
+                    format!("the key is held by instance {holder}, which has ended and accepts no signals");
                 return Err(Problem::new(Cause::KeyTaken, told).with("holder", holder.0));
             }
             if signals.contains(&Delivered::InboxFull) {
@@ -133,7 +134,7 @@ pub(super) struct BatchBody {
     instances: Vec<Object<StartBody>>,
 }
 
-/// What became of each entry, in order.
+/// The result of each entry, in order.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "StartedMany")]
 pub(super) struct BatchView {
@@ -159,7 +160,7 @@ pub(super) async fn many(call: Call<Nothing, BatchBody>) -> Result<Answer<BatchV
 
 pub(super) fn check_batch(entries: usize) -> Result<(), Problem> {
     if entries > BATCH_MAX {
-        let told = format!("a batch holds up to {BATCH_MAX} entries, not {entries}: send several");
+        let told = format!("a batch has at most {BATCH_MAX} entries, not {entries}: send several batches");
         return Err(Problem::new(Cause::TooLarge, told));
     }
     Ok(())
@@ -229,7 +230,8 @@ impl StartBody {
     }
 }
 
-/// Why an instance cannot start: at a step that is not there, or at none. `known` are the steps that may be told.
+/// Why an instance cannot start: the step does not exist or is missing. `known` lists the steps that the caller may
+/// see.
 fn no_such_step(machine: &str, step: Option<String>, known: &[String]) -> Problem {
     let known = known.join(", ");
     match step {
@@ -240,12 +242,12 @@ fn no_such_step(machine: &str, step: Option<String>, known: &[String]) -> Proble
             let told = format!("machine {machine} has no step {step:?}; it has {known}");
             Problem::new(Cause::InvalidState, told)
         }
-        None if known.is_empty() => Problem::invalid("`step` is missing: the step to start at"),
-        None => Problem::invalid(format!("`step` is missing: one of {known}")),
+        None if known.is_empty() => Problem::invalid("`step` is missing: name the step to start at"),
+        None => Problem::invalid(format!("`step` is missing: name one of {known}")),
     }
 }
 
-/// The step that a machine tells to be its first: the only one, or the first of its graph.
+/// The first step of a machine, if it declares one: its only step, or the first of its graph.
 fn first(declared: &Declaration) -> Option<String> {
     match &declared.steps[..] {
         [only] => Some(only.clone()),
@@ -253,12 +255,12 @@ fn first(declared: &Declaration) -> Option<String> {
     }
 }
 
-/// The newest versions of machines, asked for once.
+/// The newest versions of machines, each looked up once.
 #[derive(Default)]
 struct Versions(Option<HashMap<String, u32>>);
 
 impl Versions {
-    /// The newest that is registered here, or that a live worker runs, or that was ever declared.
+    /// The newest version that is registered here, or that a live worker runs, or that was ever declared.
     async fn newest(&mut self, client: &Client, machine: &str) -> Result<u32, Problem> {
         let here = client.registry().machines().filter(|code| code.name() == machine);
         if let Some(newest) = here.map(|code| code.version()).max() {

@@ -1,4 +1,4 @@
-//! Versions in flight: what live instances are of, and whether anybody runs it.
+//! Versions in flight: the versions that live instances have, and whether a worker runs them.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(crate) struct InFlight {
     pub(crate) version: u32,
     /// How many instances of it have not ended.
     pub(crate) live: u64,
-    /// How many live workers run it; with none, its instances wait until one does.
+    /// How many live workers run it; while there are none, its instances wait.
     pub(crate) workers: usize,
 }
 
@@ -31,7 +31,7 @@ impl Overview {
         self.versions(machine, self.places(machine))
     }
 
-    /// The versions of every machine that have live instances and that no live worker runs.
+    /// The versions of every machine that have live instances but no live worker.
     pub(crate) fn unserved(&self) -> Vec<(&str, InFlight)> {
         let machines = self.counts.chunk_by(|one, other| one.machine == other.machine);
         let named = machines.filter_map(|places| Some((places.first()?.machine.as_str(), places)));
