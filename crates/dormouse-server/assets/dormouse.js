@@ -1,4 +1,4 @@
-// What makes the pages live. Without it they work all the same: every page is whole, every form is a form.
+// Makes the pages live. Without it they still work: every page is complete, every form is a plain form.
 (() => {
   "use strict";
   const html = document.documentElement;
@@ -33,14 +33,14 @@
   showChooseAll();
   tellChosen();
 
-  // A notice is told once: loading the page again does not tell it again.
+  // Show a notice once: a reload does not show it again.
   if (byId("notice")) {
     const address = new URL(location.href);
     address.searchParams.delete("notice");
     history.replaceState(null, "", address);
   }
 
-  // Makes one element like another and keeps what is the same, so that focus, choices and what was typed stay.
+  // Makes one element like another and keeps equal parts, so that focus, selections and typed text stay.
   const kept = new Set(["open", "value", "checked", "hidden"]);
   const morph = (from, to) => {
     for (const { name, value } of [...to.attributes]) {
@@ -66,7 +66,7 @@
     while (at) drop();
   };
 
-  // Looks at the page again and takes over what changed.
+  // Loads the page again and applies the changes.
   const live = byId("live");
   const tellLive = (state, words) => { live.dataset.state = state; live.querySelector(".word").textContent = words; };
   const announce = (text) => { byId("announcer").textContent = text; };
@@ -84,7 +84,7 @@
       if (answer.redirected) { location.reload(); return; }
       if (!answer.ok) throw new Error(String(answer.status));
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      // What is told aloud is what changed in substance: ages in a sentence change all the time.
+      // Announce only changes in substance: ages in a sentence change all the time.
       const told = () => [...document.querySelectorAll("[data-announce]")];
       const before = new Set(told().map((one) => one.dataset.announce));
       for (const region of regions()) {
@@ -107,13 +107,13 @@
   };
   const soon = () => { if (!timer && !document.hidden) timer = setTimeout(look, Math.max(60, lookedAt + pauseMs - Date.now())); };
 
-  // One stream for each page that is in sight; whoever comes back to a page looks at once.
+  // One stream for each visible page. A page that becomes visible again refreshes at once.
   let stream = null;
   const open = () => {
     const of = byId("instance")?.dataset.instance;
     stream = new EventSource(`${root}/live${of ? `?instance=${of}` : ""}`);
     stream.onopen = () => { tellLive("on", "live"); soon(); };
-    stream.onerror = () => tellLive("lost", stream && stream.readyState === 2 ? "not live: load the page again" : "connecting again");
+    stream.onerror = () => tellLive("lost", stream && stream.readyState === 2 ? "not live: reload the page" : "reconnecting");
     stream.addEventListener("change", soon);
     stream.addEventListener("progress", soon);
     stream.addEventListener("reset", soon);

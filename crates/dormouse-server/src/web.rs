@@ -1,8 +1,8 @@
-//! The dashboard: pages for people, rendered here, over the same database and behind the same door as the API.
+//! The dashboard: pages rendered on the server, over the same database and with the same access checks as the API.
 //!
-//! A page looks with a [`Client`] in its visitor's namespace. What changes anything is a form, and a form does
-//! nothing itself: it becomes a request to a route of the API (see [`Visit::act`]), with that route's scope, handler
-//! and entry in the audit log.
+//! A page reads with a [`Client`] in its visitor's namespace. Every change is a form, and a form does nothing itself:
+//! it becomes a request to a route of the API (see [`Visit::act`]), with that route's scope, handler and entry in the
+//! audit log.
 
 mod act;
 mod amend;
@@ -52,13 +52,13 @@ use crate::problem::{Cause, Problem};
 use crate::route::Needs;
 use crate::server::App;
 
-/// A form that anyone may send is small: signing in is a key, a token and where to go on.
+/// The size limit of forms that need no session. Signing in sends only a key, a token and the next page.
 const PUBLIC_FORM_BYTES_MAX: usize = 16 * 1024;
 const PUBLIC_FIELDS_MAX: usize = 16;
-/// The fields of any other form; those of many instances at once have one for each.
+/// The field limit of other forms. A form for many instances has a field for each.
 const FIELDS_MAX: usize = 4096;
 
-/// Every page and every form there is.
+/// Every page and form of the dashboard.
 fn table() -> Vec<Page> {
     vec![
         Page::get("/", overview::show),
@@ -126,7 +126,7 @@ struct Page {
 }
 
 impl Page {
-    /// A page to look at.
+    /// A page to read.
     fn get<F, R>(path: &'static str, handler: F) -> Self
     where
         F: Fn(Visit) -> R + Send + Sync + 'static,
@@ -136,7 +136,7 @@ impl Page {
         Self { method: Method::GET, path, needs: Needs::Scope(Scope::Read), run }
     }
 
-    /// A form that was sent.
+    /// A submitted form.
     fn post<F, R>(path: &'static str, handler: F) -> Self
     where
         F: Fn(Visit) -> R + Send + Sync + 'static,
@@ -145,7 +145,7 @@ impl Page {
         Self { method: Method::POST, needs: Needs::Scope(Scope::Operate), ..Self::get(path, handler) }
     }
 
-    /// A page that is of no use to who may only look.
+    /// A page that is useless to visitors who may only read.
     fn operate(self) -> Self {
         Self { needs: Needs::Scope(Scope::Operate), ..self }
     }
@@ -154,7 +154,7 @@ impl Page {
         Self { needs: Needs::Scope(Scope::Admin), ..self }
     }
 
-    /// For whoever has not shown who they are yet.
+    /// A page for visitors who have not signed in.
     fn public(self) -> Self {
         Self { needs: Needs::Nothing, ..self }
     }
@@ -175,7 +175,7 @@ pub(crate) fn mount(mut router: Router, app: &Arc<App>) -> Router {
                 let shell = Shell::of(full.path(), &request);
                 let entered = match parts {
                     Ok(parts) => enter(app, page, parts, shell.clone(), request).await,
-                    Err(_) => Err((shell, Problem::invalid("the address holds what is not UTF-8"))),
+                    Err(_) => Err((shell, Problem::invalid("the address is not valid UTF-8"))),
                 };
                 guarded(entered.unwrap_or_else(|(shell, problem)| layout::refusal(&shell, &problem)))
             }
@@ -185,7 +185,7 @@ pub(crate) fn mount(mut router: Router, app: &Arc<App>) -> Router {
     router
 }
 
-/// Lets a visitor in, and hands back what they see; a refusal comes with the frame to tell it in.
+/// Checks the visitor's access and returns the page. A refusal comes with the frame to show it in.
 async fn enter(
     app: Arc<App>,
     page: Arc<Page>,
@@ -197,7 +197,7 @@ async fn enter(
     let store = app.store.clone();
     let mut known = None;
     let admitted = async {
-        // What anyone may load does not depend on the store.
+        // Public files do not depend on the store.
         let looked = app.door.look_for_keys(&*store).await;
         if page.needs != Needs::Nothing {
             looked?;
@@ -219,7 +219,7 @@ async fn enter(
     let visit = match admitted.await {
         Ok(visit) => visit,
         Err(problem) => {
-            // A visitor who has not signed in is shown how to, and has not been refused anything.
+            // A visitor who has not signed in goes to the sign-in page; that is not a refusal.
             if problem.cause != Cause::Unauthenticated {
                 match known {
                     Some(visitor) => app.refused(&visitor, page.path, None, &problem).await,
@@ -229,7 +229,7 @@ async fn enter(
             return Err((shell, problem));
         }
     };
-    // A change runs to its end even if its visitor leaves meanwhile.
+    // A change runs to its end even if the visitor leaves.
     let ended = if page.method == Method::POST {
         let running = (page.run)(visit);
         tokio::spawn(running).await.unwrap_or_else(|error| Err(Problem::panicked(&error)))
@@ -242,7 +242,7 @@ async fn enter(
     ended.map_err(|problem| (shell, problem))
 }
 
-/// A form that was sent, if a page of ours made it.
+/// The submitted form, if it comes from one of our pages.
 async fn form(
     app: &App,
     page: &Page,
@@ -257,14 +257,13 @@ async fn form(
     let sent = body::gather(body, Bounds { bytes_max, ..app.bounds }).await?;
     let form = Fields::of_form(&sent, fields_max)?;
     if is_forged(headers, form.get("csrf"), csrf) {
-        let told = "the form did not come from a page of this server, or that page is older than the server or your \
-                    session: go back, load it again, and send it once more";
+        let told = "the form did not come from a page of this server, or the page is older than the server process or your session: go back, reload the page, and send the form again";
         return Err(Problem::new(Cause::UntrustedOrigin, told));
     }
     Ok(form)
 }
 
-/// Nothing on a page may run or load what is not from here, and no other site may show it in a frame.
+/// A page runs and loads only what this server serves, and no other site may show it in a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -278,7 +277,7 @@ fn guarded(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-/// Whether a request that no route takes comes from a person in a browser.
+/// Whether a request to an unknown route comes from a person in a browser.
 pub(crate) fn wants_a_page(request: &Request) -> bool {
     let accepts = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let is_api = request.uri().path().starts_with("/v1/");

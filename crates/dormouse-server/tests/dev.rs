@@ -26,7 +26,7 @@ fn within_ten_seconds_a_person_has_a_page_with_living_instances_and_approves_one
     let taken = dev.post(&format!("/inbox/{question}/complete"), &form);
     assert!(taken.contains(&format!("location: /inbox/{question}?notice=answered")), "{taken}");
     let answered = dev.get(&format!("/inbox/{question}?notice=answered"));
-    assert!(answered.contains("Your answer was taken.") && answered.contains("completed"), "{answered}");
+    assert!(answered.contains("Your answer was accepted.") && answered.contains("completed"), "{answered}");
     assert!(started.elapsed() < DECIDED_WITHIN, "it took {:?}", started.elapsed());
 }
 

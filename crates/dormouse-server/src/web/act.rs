@@ -1,4 +1,4 @@
-//! What can be done to one instance: its forms, each of which becomes a request to the API.
+//! The actions on one instance: forms that each become a request to the API.
 
 use dormouse::store::{Bounds, Events};
 use dormouse::{Declaration, Instance, Json, Status, TAGS_MAX};
@@ -13,10 +13,10 @@ use super::{form, json as document, parts};
 use crate::access;
 use crate::problem::Problem;
 
-/// Forms for signals that it waits for; more names than this are written by hand.
+/// How many of the awaited signals get a form of their own; other names can be typed.
 const AWAITED_FORMS: usize = 4;
 
-/// The actions that make sense for an instance as it is.
+/// The actions that make sense for an instance in its current status.
 pub(super) fn bar(s: &Shell, declared: Option<&Declaration>, instance: &Instance) -> Markup {
     let here = format!("/instances/{}", instance.id);
     let is_live = !instance.status.is_terminal();
@@ -26,7 +26,7 @@ pub(super) fn bar(s: &Shell, declared: Option<&Declaration>, instance: &Instance
             @if is_live {
                 (signal_forms(s, declared, instance))
                 @if instance.paused { (guarded(s, instance, "resume", "", "Resume")) }
-                // Not guarded: whoever wants it to stop wants that wherever it is by now.
+                // No expected seq: a user who wants it to stop wants that wherever it is by now.
                 @else { (parts::button(s, &format!("{here}/pause"), "", "Pause", None)) }
                 (cancel_form(s, instance))
             }
@@ -39,7 +39,7 @@ pub(super) fn bar(s: &Shell, declared: Option<&Declaration>, instance: &Instance
     }
 }
 
-/// A form of one button that acts on the instance only if it is as this page shows it.
+/// A form with one button. It acts only if the instance has not moved since the page was loaded.
 fn guarded(s: &Shell, instance: &Instance, verb: &str, class: &str, word: &str) -> Markup {
     html! {
         form.inline method="post" action=(s.at(&format!("/instances/{}/{verb}", instance.id))) {
@@ -57,7 +57,7 @@ fn cancel_form(s: &Shell, instance: &Instance) -> Markup {
             form.panel method="post" action=(s.at(&format!("/instances/{}/cancel", instance.id))) {
                 (s.token())
                 p { "It ends now, and its live children with it. What it did stays done." }
-                label for="cancel-reason" { "Reason " span.muted { "(kept in its history)" } }
+                label for="cancel-reason" { "Reason " span.muted { "(stored in its history)" } }
                 input #cancel-reason name="reason" maxlength="1024";
                 label.check {
                     input #cancel-seq type="checkbox" name="expected_seq" value=(instance.seq) checked;
@@ -69,7 +69,7 @@ fn cancel_form(s: &Shell, instance: &Instance) -> Markup {
     }
 }
 
-/// Tags to remove by a button each, and one to add.
+/// A button to remove each tag, and a field to add one.
 fn tag_forms(s: &Shell, instance: &Instance) -> Markup {
     let action = s.at(&format!("/instances/{}/tags", instance.id));
     html! {
@@ -96,7 +96,7 @@ fn tag_forms(s: &Shell, instance: &Instance) -> Markup {
     }
 }
 
-/// A form for each signal that it waits for and whose payload is known, and one for any other.
+/// A form for each awaited signal whose payload type is known, and one for any other signal.
 fn signal_forms(s: &Shell, declared: Option<&Declaration>, instance: &Instance) -> Markup {
     let form_of = |name: &str| declared?.accepted(name).map(|accepted| &accepted.form);
     let awaited = instance.awaits.iter().take(AWAITED_FORMS);
@@ -130,7 +130,7 @@ fn signal_forms(s: &Shell, declared: Option<&Declaration>, instance: &Instance) 
     }
 }
 
-/// A dedup key: sent twice by mistake, the signal is delivered once.
+/// A dedup key, so that a form sent twice by mistake delivers the signal once.
 pub(super) fn once() -> Markup {
     html! {
         @if let Ok(once) = access::random() {
@@ -150,7 +150,7 @@ pub(super) async fn signal(visit: Visit) -> Answered {
     back(&visit, notice)
 }
 
-/// A signal, as the API takes it.
+/// The body of a signal request to the API.
 #[derive(Clone, Serialize)]
 pub(super) struct SignalBody {
     pub(super) name: String,
@@ -161,7 +161,7 @@ pub(super) struct SignalBody {
 /// The `seq` at which the page showed the instance.
 pub(super) fn expected_seq(visit: &Visit) -> Result<Option<u64>, Problem> {
     let read = |text: &str| {
-        text.parse().map_err(|_| Problem::invalid(format!("{text:?} is not the number of a transition")))
+        text.parse().map_err(|_| Problem::invalid(format!("{text:?} is not a transition number")))
     };
     visit.form.get("expected_seq").map(read).transpose()
 }
@@ -211,7 +211,7 @@ pub(super) fn back(visit: &Visit, notice: &str) -> Answered {
     visit.go(&format!("/instances/{instance}?notice={notice}"))
 }
 
-/// The form to start another instance from an event of this one.
+/// The form to start a new instance from an event of this one.
 pub(super) async fn fork_form(visit: Visit) -> Answered {
     let instance = visit.instance().await?;
     let seq = visit.query.get("seq").and_then(|seq| seq.parse::<u64>().ok()).unwrap_or(instance.seq);
@@ -228,8 +228,8 @@ pub(super) async fn fork_form(visit: Visit) -> Answered {
         p.crumbs { a href=(s.at("/instances")) { "Instances" } " / " a href=(s.at(&here)) { (name) } }
         h1 { "Fork " (name) " from event " (seq) }
         p.muted {
-            "Another instance of " (instance.machine) " starts where this one was after "
-            strong { (event.kind.as_str()) } ". This one is not changed."
+            "A new instance of " (instance.machine) " starts where this one was after "
+            strong { (event.kind.as_str()) } ". This one does not change."
         }
         form.card #fork method="post" action=(s.at(&format!("{here}/fork"))) {
             (s.token())
@@ -248,7 +248,7 @@ pub(super) async fn fork_form(visit: Visit) -> Answered {
     })
 }
 
-/// A fork, as the API takes it.
+/// The body of a fork request to the API.
 #[derive(Serialize)]
 struct ForkBody {
     seq: u64,

@@ -1,4 +1,4 @@
-//! The signals in an instance's inbox, and their repair.
+//! The signals in an instance's inbox, with forms to drop and edit them.
 
 use dormouse::jiff::Timestamp;
 use dormouse::{InboxSignal, Instance, Json};
@@ -14,14 +14,14 @@ use crate::problem::Problem;
 /// A signal, and why its machine cannot read it.
 pub(super) type Kept = (InboxSignal, Option<String>);
 
-/// The inbox, of which these are shown.
+/// The part of the inbox that the page shows.
 pub(super) fn card(s: &Shell, instance: &Instance, kept: &[Kept], more: bool, now: Timestamp) -> Markup {
     html! {
         section.card {
             h2 { "Inbox" }
             @if kept.is_empty() {
                 (parts::empty("No signal waits here.", &html! {
-                    "A signal that it has not consumed yet is kept in its inbox."
+                    "The inbox keeps signals until the instance consumes them."
                 }))
             }
             @for (signal, unreadable) in kept {
@@ -36,12 +36,12 @@ pub(super) fn card(s: &Shell, instance: &Instance, kept: &[Kept], more: bool, no
                     @if s.may_operate() { (repair(s, instance, signal)) }
                 }
             }
-            @if more { p.muted { "There are more. The API has them all." } }
+            @if more { p.muted { "There are more. The API lists all of them." } }
         }
     }
 }
 
-/// Two forms, each of which acts only if the instance is as this page shows it.
+/// Two forms. Each acts only if the instance has not moved since the page was loaded.
 fn repair(s: &Shell, instance: &Instance, signal: &InboxSignal) -> Markup {
     let here = format!("/instances/{}/inbox/{}", instance.id, signal.id.0);
     let payload = format!("signal-payload-{}", signal.id.0);
@@ -65,7 +65,7 @@ fn repair(s: &Shell, instance: &Instance, signal: &InboxSignal) -> Markup {
     }
 }
 
-/// An edit, as the API takes it.
+/// The body of an edit request to the API.
 #[derive(Serialize)]
 struct EditBody {
     payload: Json,

@@ -1,4 +1,4 @@
-//! Acting on many: first a page that says on how many, then the deed.
+//! Acting on many instances: first a page that shows how many, then the action.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use super::parts::{self, number};
 use super::visit::Visit;
 use crate::problem::Problem;
 
-/// Instances that one form acts on. More are told of, and left for the next form.
+/// The most instances that one form acts on. If more match, the page says so, and the next form can take them.
 const MAX: usize = 1_000;
-/// How far is looked for them: so many times so many rows.
+/// How far to search for them: this many pages of this many rows.
 const LOOKS: usize = 4;
 const LOOK_ROWS: usize = 500;
-/// Instances that are acted on at a time: enough for the store to commit them together.
+/// How many requests run at once: enough for the store to commit them in groups.
 const AT_A_TIME: usize = 16;
-/// Instances that are named before the deed.
+/// How many instances the page names before the action.
 const NAMED: usize = 10;
 
-/// What is done to each.
+/// What to do to each instance.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Signal,
@@ -42,7 +42,9 @@ impl Verb {
 
     fn parse(word: Option<&str>) -> Result<Self, Problem> {
         let found = Self::ALL.into_iter().find(|verb| word == Some(verb.word()));
-        found.ok_or_else(|| Problem::invalid("say what to do: signal, cancel, retry, pause or resume"))
+        found.ok_or_else(|| {
+            Problem::invalid("`verb` is missing: it is signal, cancel, retry, pause or resume")
+        })
     }
 
     pub(super) fn word(self) -> &'static str {
@@ -77,17 +79,17 @@ impl Verb {
 
     fn warning(self) -> &'static str {
         match self {
-            Self::Signal => "Each gets the signal in its inbox, and wakes if it waits for it.",
+            Self::Signal => "Each gets the signal in its inbox, and wakes if it awaits it.",
             Self::Cancel => "They end now, and their live children with them. What they did stays done.",
             Self::Retry => "Those that failed or were cancelled run again from the step they ended at.",
             Self::Pause => {
-                "They are not claimed any more until they are resumed. A step that runs goes on to its end."
+                "No worker claims them until they are resumed. A running step continues to its end."
             }
-            Self::Resume => "They can be claimed again.",
+            Self::Resume => "Workers can claim them again.",
         }
     }
 
-    /// Whether it can be done to an instance as it is now.
+    /// Whether the action applies to an instance in its current status.
     fn fits(self, instance: &Instance) -> bool {
         let has_ended = instance.status.is_terminal();
         match self {
@@ -99,7 +101,7 @@ impl Verb {
     }
 }
 
-/// Says on how many it would be done, and asks.
+/// Shows how many instances the action applies to, and asks for confirmation.
 pub(super) async fn confirm(visit: Visit) -> Answered {
     let verb = Verb::parse(visit.query.get("verb"))?;
     let (meant, has_more) = meant(&visit, verb).await?;
@@ -113,11 +115,11 @@ pub(super) async fn confirm(visit: Visit) -> Answered {
         return visit.page(&title, &html! {
             h1 { "Nothing to " (verb.word()) }
             section.card {
-                (parts::empty("No instance is meant.", &html! {
-                    "Choose some in the list, or “all that match the filter”. Those for which it makes no sense, "
-                    "such as cancelling what has ended, are left out."
+                (parts::empty("No instance is selected.", &html! {
+                    "Choose some in the list, or “all that match the filter”. Instances to which the action does not apply, "
+                    "such as ended ones for a cancel, are left out."
                 }))
-                @if has_more { p.warning { "More match than were looked at: narrow the filter, by status first." } }
+                @if has_more { p.warning { "Not all matches were searched: narrow the filter, by status first." } }
                 p { a href=(back) { "Back to the list" } }
             }
         });
@@ -126,7 +128,7 @@ pub(super) async fn confirm(visit: Visit) -> Answered {
     let fields = match verb {
         Verb::Signal => Some(signal_fields(&visit).await?),
         Verb::Cancel => Some(html! {
-            label for="cancel-reason" { "Reason " span.muted { "(kept in the history of each)" } }
+            label for="cancel-reason" { "Reason " span.muted { "(stored in the history of each)" } }
             input #cancel-reason name="reason" maxlength="1024";
         }),
         _ => None,
@@ -140,7 +142,7 @@ pub(super) async fn confirm(visit: Visit) -> Answered {
             form #confirm method="post" action=(s.at("/instances/bulk")) {
                 (s.token())
                 input type="hidden" name="verb" value=(verb.word());
-                // Exactly those that were counted, whatever matches by the time this is sent.
+                // The instances that were counted, even if others match when the form is sent.
                 input type="hidden" name="ids" value=(ids.join(","));
                 (kept(&visit.query))
                 @if let Some(fields) = fields { (fields) }
@@ -189,13 +191,13 @@ fn signal_of(visit: &Visit) -> Result<SignalBody, Problem> {
     Ok(SignalBody { name, payload, dedup_key: visit.form.text("dedup_key") })
 }
 
-/// The instances that are meant and to which it can be done, and whether there are more.
+/// The selected instances that the action applies to, and whether there are more.
 async fn meant(visit: &Visit, verb: Verb) -> Result<(Vec<Instance>, bool), Problem> {
     let mut found = Vec::new();
     let mut has_more = false;
     if visit.query.get("which") == Some("all") {
         let mut filter = Filter { limit: LOOK_ROWS, heads_only: true, ..filter(&visit.query)? };
-        // What it cannot be done to is looked past, but not for ever.
+        // Skip instances that the action does not apply to, up to a limit.
         for _ in 0..LOOKS {
             let page = visit.client.list(filter.clone()).await?;
             found.extend(page.instances.into_iter().filter(|instance| verb.fits(instance)));
@@ -215,7 +217,7 @@ async fn meant(visit: &Visit, verb: Verb) -> Result<(Vec<Instance>, bool), Probl
     Ok((found, has_more))
 }
 
-/// Does it to each that was counted.
+/// Performs the action on each instance that was counted.
 pub(super) async fn act(visit: Visit) -> Answered {
     let verb = Verb::parse(visit.form.get("verb"))?;
     let ids: Vec<i64> =
@@ -236,10 +238,10 @@ pub(super) async fn act(visit: Visit) -> Answered {
         .await;
     let done = results.iter().filter(|result| result.is_ok()).count();
     let refused: Vec<Problem> = results.into_iter().filter_map(Result::err).collect();
-    // A fault, or a refusal of them all, is told as it is.
+    // A server fault, or a refusal that concerns all of them, ends the form with its own error.
     let fault = refused.iter().find(|problem| problem.cause.status().is_server_error() || done == 0);
     if let Some(fault) = fault {
-        let detail = format!("done for {done}, and then: {}", fault.detail);
+        let detail = format!("done for {done} instances, then it failed: {}", fault.detail);
         return Err(Problem { detail, ..fault.clone() });
     }
     let keep = visit.form.only(&FILTERS);
@@ -247,7 +249,7 @@ pub(super) async fn act(visit: Visit) -> Answered {
     visit.go(&format!("/instances{}", keep.with(&[("notice", Some(&notice))]).query()))
 }
 
-/// What is sent for each.
+/// The request body for each instance.
 #[derive(Clone, Serialize)]
 #[serde(untagged)]
 enum Body {

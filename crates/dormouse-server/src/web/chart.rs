@@ -1,15 +1,15 @@
-//! Small charts, as drawings that need no script.
+//! Small charts as SVG, without a script.
 
 use maud::{Markup, html};
 
 const WIDTH: usize = 240;
 const HEIGHT: usize = 44;
 
-/// Bars from the oldest to the newest, with what they show in words for who does not see them.
+/// Bars from oldest to newest, with a text alternative for screen readers.
 pub(super) fn bars(class: &str, label: &str, values: &[u64]) -> Markup {
     let most = values.iter().copied().max().unwrap_or(0).max(1);
     let step = WIDTH as f64 / values.len().max(1) as f64;
-    // Something is never drawn as nothing.
+    // A nonzero value always has a visible bar.
     let height = |value: u64| {
         if value == 0 { 0.0 } else { (value as f64 / most as f64 * (HEIGHT - 2) as f64).max(2.0) }
     };
@@ -26,7 +26,7 @@ pub(super) fn bars(class: &str, label: &str, values: &[u64]) -> Markup {
     }
 }
 
-/// A share of the most there is, as a bar in a table.
+/// A value relative to the maximum, as a bar in a table.
 pub(super) fn share(value: u64, most: u64) -> Markup {
     let width = if value == 0 { 0.0 } else { (value as f64 / most.max(1) as f64 * 100.0).max(1.5) };
     html! {

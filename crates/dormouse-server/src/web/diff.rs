@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::json::READ_BYTES_MAX;
 
-/// Changes that are told; a state that changes more than this is better read whole.
+/// The most changes to list; a state that changes more than this is better read whole.
 pub(super) const TOLD_MAX: usize = 12;
 
 /// One change: where, from what, to what.
@@ -15,16 +15,16 @@ pub(super) struct Change {
     pub(super) after: Option<String>,
 }
 
-/// What there is to tell of two states, one after the other.
+/// The difference between two consecutive states.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Changes {
-    /// Up to one more than are told.
+    /// Up to one more than the page lists.
     Told(Vec<Change>),
-    /// They differ, and are too long or too deep to be compared for a page.
+    /// They differ, but are too long or too deep to compare for a page.
     Unread,
 }
 
-/// The changes from one state to the next. Long states are not read for it: a page has many.
+/// The changes from one state to the next. Long states are not parsed, because a page has many.
 pub(super) fn changes(before: &str, after: &str) -> Changes {
     if before == after {
         return Changes::Told(Vec::new());

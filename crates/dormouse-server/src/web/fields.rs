@@ -1,8 +1,8 @@
-//! What a query or a form holds.
+//! The fields of a query or a form.
 
 use crate::problem::{Cause, Problem};
 
-/// Names and values, in the order in which they came.
+/// Names and values, in the order of the request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields(Vec<(String, String)>);
 
@@ -11,7 +11,7 @@ impl Fields {
         Self(form_urlencoded::parse(text).into_owned().collect())
     }
 
-    /// What a form holds, unless it has more fields than this: they are counted before any is read.
+    /// Parses a form. Counts its fields first and refuses more than this.
     pub(super) fn of_form(text: &[u8], fields_max: usize) -> Result<Self, Problem> {
         let fields = 1 + text.iter().filter(|byte| **byte == b'&').count();
         if fields > fields_max {
@@ -21,7 +21,7 @@ impl Fields {
         Ok(Self::parse(text))
     }
 
-    /// A value that says something.
+    /// A value that is not blank.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(field, _)| field == name);
         found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
@@ -31,12 +31,12 @@ impl Fields {
         self.get(name).map(str::to_owned)
     }
 
-    /// Every value of a name that may come several times.
+    /// Every value of a name that may repeat.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 
-    /// These without some, and with others in their place.
+    /// A copy with some fields replaced.
     pub(super) fn with(&self, changes: &[(&str, Option<&str>)]) -> Self {
         let is_changed = |name: &str| changes.iter().any(|(changed, _)| *changed == name);
         let kept = self.0.iter().filter(|(name, value)| !is_changed(name) && !value.trim().is_empty());
@@ -44,19 +44,19 @@ impl Fields {
         Self(kept.cloned().chain(new).collect())
     }
 
-    /// These and one more value of a name that may come several times.
+    /// A copy with one more value of a name that may repeat.
     pub(super) fn and(mut self, name: &str, value: &str) -> Self {
         self.0.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Those of these names that say something.
+    /// The fields of these names that are not blank.
     pub(super) fn only(&self, names: &[&str]) -> Self {
         let kept = self.0.iter().filter(|(name, value)| names.contains(&&**name) && !value.trim().is_empty());
         Self(kept.cloned().collect())
     }
 
-    /// As a query: empty, or from its `?` on.
+    /// As a query string: empty, or starting with `?`.
     pub(super) fn query(&self) -> String {
         if self.0.is_empty() {
             return String::new();
@@ -72,7 +72,7 @@ pub(super) fn segment(text: &str) -> String {
     form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
 }
 
-/// A query of one name.
+/// A query with one name.
 pub(super) fn query(name: &str, value: &str) -> String {
     Fields::default().with(&[(name, Some(value))]).query()
 }

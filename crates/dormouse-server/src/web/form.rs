@@ -1,4 +1,4 @@
-//! Forms for documents: a field for each thing that a type takes, where the type is known, and JSON where it is not.
+//! Forms for documents: a field for each member of the type if the type is known, and JSON if it is not.
 
 use dormouse::{Client, Field, Form, Instance, Interaction, Json};
 use maud::{Markup, html};
@@ -10,10 +10,10 @@ use super::visit::Visit;
 use crate::problem::Problem;
 use crate::sight::Sight;
 
-/// The field that says that the others are to be read by the type.
+/// The field that marks the others as fields of the type.
 const TYPED: &str = "typed";
 
-/// What a signal of an instance takes, where its machine declares it.
+/// The form of a signal's payload, if the instance's machine declares it.
 pub(super) async fn of_signal(
     client: &Client,
     instance: &Instance,
@@ -23,7 +23,7 @@ pub(super) async fn of_signal(
     Ok(declared.and_then(|declared| Some(declared.accepted(signal)?.form.clone())))
 }
 
-/// What a signal takes, by whichever machine declares it.
+/// The form of a signal's payload, from any machine that declares it.
 pub(super) async fn of_any_signal(visit: &Visit, signal: &str) -> Result<Option<Form>, Problem> {
     let sight = Sight::of(&visit.caller, &visit.client).await?;
     let declared = visit.client.declarations().await?;
@@ -31,14 +31,14 @@ pub(super) async fn of_any_signal(visit: &Visit, signal: &str) -> Result<Option<
     Ok(seen.find_map(|declared| declared.accepted(signal)).map(|accepted| accepted.form.clone()))
 }
 
-/// What the step that will see an answer takes, where its machine declares it.
+/// The form of the answer that a step takes, if its machine declares it.
 pub(super) async fn of_answer(client: &Client, asked: &Interaction) -> Result<Option<Form>, Problem> {
     let declared = client.declaration(&asked.machine, asked.version).await?;
     Ok(declared.and_then(|declared| Some(declared.taken(&asked.step)?.form.clone())))
 }
 
-/// The fields for a document of a name: by its type if that is known, with JSON as the other way. Where a page has several
-/// such forms, `of` tells their fields apart.
+/// The inputs for a document: by its type if that is known, with JSON as an alternative. On a page with several such
+/// forms, `of` keeps their ids distinct.
 pub(super) fn inputs(form: Option<&Form>, of: &str, name: &str, label: &str) -> Markup {
     let id = format!("{of}{name}");
     let as_json = |hint: &str| {
@@ -59,7 +59,7 @@ pub(super) fn inputs(form: Option<&Form>, of: &str, name: &str, label: &str) -> 
 
 fn input(form: &Form, of: &str, name: &str, label: &str, optional: bool) -> Markup {
     let id = format!("{of}{name}-field");
-    let hint = optional.then_some("may be left out");
+    let hint = optional.then_some("optional");
     let number = |step: &str| {
         html! { label for=(id) { (label) } input id=(id) name={(name) ".is"} type="number" step=(step) placeholder=[hint]; }
     };
@@ -94,7 +94,7 @@ fn input(form: &Form, of: &str, name: &str, label: &str, optional: bool) -> Mark
     }
 }
 
-/// The document that was filled in; none if nothing was.
+/// The document from the form; `None` if it was left blank.
 pub(super) fn read(sent: &Fields, form: Option<&Form>, name: &str) -> Result<Option<Json>, Problem> {
     let written = sent.get(name).map(str::to_owned);
     let text = match (written, form) {
@@ -110,7 +110,7 @@ pub(super) fn read(sent: &Fields, form: Option<&Form>, name: &str) -> Result<Opt
     text.map(read).transpose()
 }
 
-/// A value as JSON; none if it was left out.
+/// A value as JSON; `None` if it was left out.
 fn value(sent: &Fields, form: &Form, name: &str, optional: bool) -> Result<Option<String>, Problem> {
     let field = format!("{name}.is");
     let said = sent.get(&field);
@@ -124,12 +124,12 @@ fn value(sent: &Fields, form: &Form, name: &str, optional: bool) -> Result<Optio
                     members.push(format!("{}:{value}", text(member)));
                 }
             }
-            // An object that may be left out and has nothing in it was left out.
+            // An optional object with no members counts as left out.
             (!optional || !members.is_empty()).then(|| format!("{{{}}}", members.join(",")))
         }
         (Form::Text, said) if !optional => Some(text(said.unwrap_or_default())),
         (Form::Flag | Form::Whole | Form::Number | Form::Choice(_), None) if !optional => {
-            return Err(Problem::invalid(format!("`{short_name}` is missing: it has to be filled in")));
+            return Err(Problem::invalid(format!("`{short_name}` is missing: fill it in")));
         }
         (_, None) => None,
         (Form::Whole | Form::Number, Some(said)) => {
@@ -142,7 +142,7 @@ fn value(sent: &Fields, form: &Form, name: &str, optional: bool) -> Result<Optio
     })
 }
 
-/// A document to start from.
+/// A sample document to start from.
 pub(super) fn sample(form: &Form) -> String {
     match form {
         Form::Flag => "true".to_owned(),

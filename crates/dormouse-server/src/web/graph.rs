@@ -1,4 +1,4 @@
-//! The picture of a machine's graph: with counts for the machine, with the path taken for one instance.
+//! The picture of a machine's graph: with counts for a machine, or with the path taken by one instance.
 
 use dormouse::graph::Marks;
 use dormouse::store::Count;
@@ -7,7 +7,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::timeline::Timeline;
 
-/// How many live instances are at which step.
+/// Draws how many live instances are at each step.
 pub(super) fn of_machine(declared: Option<&Declaration>, counts: &[Count]) -> Option<Markup> {
     let mut marks = Marks::default();
     for count in counts.iter().filter(|count| !count.status.is_terminal()) {
@@ -16,7 +16,7 @@ pub(super) fn of_machine(declared: Option<&Declaration>, counts: &[Count]) -> Op
     drawn(declared?, &marks)
 }
 
-/// The way that an instance took, and where it is.
+/// Draws the path that an instance took, and where it is.
 pub(super) fn of_instance(
     declared: Option<&Declaration>,
     instance: &Instance,
@@ -33,9 +33,9 @@ pub(super) fn of_instance(
     drawn(declared?, &Marks { counts: Default::default(), path, here })
 }
 
-/// The picture is made of shapes and names, and the names are escaped where it is drawn.
+/// The picture contains only shapes and names, and drawing escapes the names.
 fn drawn(declared: &Declaration, marks: &Marks) -> Option<Markup> {
-    // Inside a page it needs no namespace of its own.
+    // Inline SVG needs no namespace declaration.
     let picture =
         declared.graph.as_ref()?.svg_with(marks).replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);
     Some(html! { section.card { h2 { "Graph" } div.graph tabindex="0" { (PreEscaped(picture)) } } })

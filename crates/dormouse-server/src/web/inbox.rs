@@ -1,4 +1,4 @@
-//! The inbox for people: what instances ask, to be claimed and answered.
+//! The inbox for people: interactions to claim and answer.
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{InteractionFilter, Which};
@@ -16,7 +16,7 @@ use crate::cursor::{self, List};
 use crate::problem::{Cause, Problem};
 
 const ROWS: usize = 50;
-/// How long a claim made here holds.
+/// How long a claim from the dashboard lasts.
 const CLAIM_S: u32 = 900;
 
 pub(super) async fn show(visit: Visit) -> Answered {
@@ -39,13 +39,13 @@ pub(super) async fn show(visit: Visit) -> Answered {
     });
     visit.page("Inbox", &html! {
         h1 { "Inbox" }
-        p.muted { "What instances ask people, oldest first. Nobody is asked twice: the first answer counts." }
+        p.muted { "Questions that instances ask people, oldest first. The first answer counts." }
         (filters(s, &visit.query))
         section.card #questions data-live {
             @if asked.is_empty() {
-                (parts::empty("Nothing is asked.", &html! {
-                    "A step asks with " code { "Outcome::dispatch(Unit::one(question), next)" }
-                    ", sleeps, and wakes with the answer given here."
+                (parts::empty("No questions.", &html! {
+                    "A step asks a question with " code { "Outcome::dispatch(Unit::one(question), next)" }
+                    ", sleeps, and wakes with the answer that you give here."
                 }))
             } @else {
                 @let count = if has_more { format!("{}+", asked.len()) } else { asked.len().to_string() };
@@ -83,13 +83,13 @@ fn filters(s: &Shell, query: &Fields) -> Markup {
     }
 }
 
-/// The person and the group that it is asked of.
+/// The person and the group that it is addressed to.
 fn asked_of(one: &Interaction) -> Option<String> {
     let named: Vec<_> = [&one.for_assignee, &one.for_group].into_iter().flatten().cloned().collect();
     (!named.is_empty()).then(|| named.join(", "))
 }
 
-/// Who holds a claim on it now.
+/// Who has claimed it now.
 fn holder(one: &Interaction, now: Timestamp) -> Option<&str> {
     one.assignee.as_deref().filter(|_| one.assigned_until.is_some_and(|until| until > now))
 }
@@ -135,7 +135,7 @@ pub(super) async fn one(visit: Visit) -> Answered {
                     (answer_forms(s, &one, is_mine, form.as_ref()))
                 }
                 @if let Some(output) = &one.output { section.card { h2 { "Answer" } (json::show(output.as_str())) } }
-                @if let Some(error) = &one.error { section.card { h2 { "Why it failed" } p.bad { (json::short(error, 2_000)) } } }
+                @if let Some(error) = &one.error { section.card { h2 { "Reason for failure" } p.bad { (json::short(error, 2_000)) } } }
             }
         }
     })
@@ -156,13 +156,13 @@ fn answer_forms(s: &Shell, one: &Interaction, is_mine: bool, form: Option<&Form>
                     h2 { "Claim" }
                     (s.token())
                     @if is_mine {
-                        p.muted { "Only you can answer it, for fifteen minutes from when you claimed it last." }
+                        p.muted { "Only you can answer it until fifteen minutes after your last claim." }
                         div.buttons {
                             button type="submit" name="seconds" value=(CLAIM_S) { "Claim for longer" }
-                            button type="submit" name="seconds" value="0" { "Give it back" }
+                            button type="submit" name="seconds" value="0" { "Release it" }
                         }
                     } @else {
-                        p.muted { "Nobody else can answer it while it is yours. You need not claim it to answer it." }
+                        p.muted { "Nobody else can answer it while you have claimed it. You can also answer without a claim." }
                         button type="submit" name="seconds" value=(CLAIM_S) { "Claim" }
                     }
                 }
@@ -192,7 +192,7 @@ pub(super) async fn claim(visit: Visit) -> Answered {
     back(&visit, if seconds == 0 { "released" } else { "claimed" })
 }
 
-/// An answer, as the API takes it.
+/// The body of an answer to the API.
 #[derive(serde::Serialize)]
 struct CompleteBody<'a> {
     output: Option<dormouse::Json>,

@@ -1,4 +1,4 @@
-//! One instance: where it is and why, what happened to it, what it holds, and what can be done.
+//! The page of one instance: where it is and why, its history, its documents, and the actions on it.
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{Bounds, Filter, InteractionFilter, Portion, Progress};
@@ -12,11 +12,11 @@ use super::visit::Visit;
 use super::{act, amend, graph, json, timeline, what_if};
 use crate::problem::Problem;
 
-/// Signals, interactions that are shown; the API has all.
+/// The most signals and interactions to show; the API lists all.
 const ROWS: usize = 20;
-/// Payloads that are read to be shown.
+/// The most bytes of payloads to read for the page.
 const INBOX_BYTES_MAX: usize = 256 * 1024;
-/// How deep children are shown in each other, and how many in all.
+/// How deep to show descendants, and how many in all.
 const TREE_DEPTH: usize = 3;
 const TREE_ROWS: usize = 60;
 
@@ -67,7 +67,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
 }
 
 fn head(s: &Shell, instance: &Instance, why: &str, now: Timestamp) -> Markup {
-    // The sentence starts with what the heading says already.
+    // The sentence starts with words that the heading already has.
     let why = why.split_once("): ").map_or(why, |(_, why)| why);
     let fact = |name: &str, value: Markup| html! { div { dt { (name) } dd { (value) } } };
     html! {
@@ -124,7 +124,7 @@ async fn children(visit: &Visit, root: InstanceId) -> Result<Vec<Leaf>, Problem>
         let of = Filter { parent: Some(parent), limit, heads_only: true, ..Filter::default() };
         let found = visit.client.list(of).await?.instances;
         let place = tree.iter().position(|(_, leaf): &Leaf| leaf.id == parent).map_or(0, |at| at + 1);
-        // Only who waits for children, or did, can have some; the others are not asked.
+        // Only instances that wait or have waited for children can have some; skip the query for others.
         next.extend(found.iter().filter(|child| child.round > 0).map(|child| (depth + 1, child.id)));
         tree.splice(place..place, found.into_iter().map(|child| (depth, child)));
     }

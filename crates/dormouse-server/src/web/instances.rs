@@ -1,4 +1,4 @@
-//! The list of instances: its filters live in the address, and what is chosen can be acted on together.
+//! The list of instances. Its filters are in the address, and the selected instances can be acted on together.
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{Count, Filter, Page};
@@ -17,9 +17,9 @@ use crate::cursor::{self, List};
 use crate::problem::Problem;
 
 const ROWS: usize = 50;
-/// Machines that the filter offers; others can be typed.
+/// How many machines the filter offers; others can be typed.
 const OFFERED: usize = 200;
-/// What of an address says which instances are meant.
+/// The query parameters that select instances.
 pub(super) const FILTERS: [&str; 8] =
     ["machine", "status", "queue", "key", "awaiting", "parent", "roots", "tag"];
 
@@ -30,7 +30,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
     let filter =
         Filter { after: after.map(InstanceId), limit: ROWS, heads_only: true, ..filter(&visit.query)? };
     let machine = filter.machine.clone();
-    // Where the kept counts know of none, the table is not searched for them.
+    // If the stored counts have none, skip the search of the table.
     let is_there = |count: &Count| {
         machine.as_ref().is_none_or(|machine| *machine == count.machine)
             && filter.status.is_none_or(|status| status == count.status)
@@ -73,13 +73,13 @@ pub(super) async fn show(visit: Visit) -> Answered {
     )
 }
 
-/// What an address asks for.
+/// The filter that the address describes.
 pub(super) fn filter(query: &Fields) -> Result<Filter, Problem> {
     let status = query
         .get("status")
         .map(|word| word.parse().map_err(|unknown: UnknownWord| Problem::invalid(unknown.to_string())));
     let parent = query.get("parent").map(|text| {
-        text.parse().map_err(|_| Problem::invalid(format!("{text:?} is not the number of an instance")))
+        text.parse().map_err(|_| Problem::invalid(format!("{text:?} is not the id of an instance")))
     });
     Ok(Filter {
         machine: query.text("machine"),
@@ -94,7 +94,7 @@ pub(super) fn filter(query: &Fields) -> Result<Filter, Problem> {
     })
 }
 
-/// The tags that an address asks for.
+/// The tags in the address.
 fn tags(query: &Fields) -> Vec<String> {
     query.all("tag").map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect()
 }
@@ -108,7 +108,7 @@ pub(super) fn kept(query: &Fields) -> Markup {
     }
 }
 
-/// The statuses with their kept counts, each a filter.
+/// The statuses with their stored counts, each a link to its filter.
 fn tabs(s: &Shell, query: &Fields, overview: &Overview, machine: Option<&str>) -> Markup {
     let counts =
         overview.counts.iter().filter(|count| machine.is_none_or(|machine| count.machine == machine));
@@ -165,7 +165,7 @@ fn filters(s: &Shell, query: &Fields, overview: &Overview) -> Markup {
     }
 }
 
-/// The tags that are asked for, each with a way to leave it out, and a field for one more.
+/// The tags of the filter, each with a link that removes it, and a field to add one.
 fn tag_filter(s: &Shell, query: &Fields) -> Markup {
     let chosen = tags(query);
     let without = |left_out: &str| {
@@ -191,7 +191,7 @@ fn bulk_bar() -> Markup {
             legend { "Act on many" }
             label for="which" { "On" }
             select.choice #which name="which" {
-                option value="chosen" { "those chosen below" }
+                option value="chosen" { "those selected below" }
                 option value="all" { "all that match the filter" }
             }
             @for verb in Verb::ALL {

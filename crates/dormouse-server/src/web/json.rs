@@ -1,18 +1,18 @@
-//! Documents for people: indented, and cut where they are too long to read.
+//! Documents for people: indented, and cut if they are too long to read.
 
 use maud::{Markup, html};
 use serde_json::Value;
 
-/// What is shown of a document; the API has the whole.
+/// How much of a document to show; the API has all of it.
 const SHOWN_BYTES_MAX: usize = 16 * 1024;
-/// The longest document that a page reads to tell what it says or what changed in it.
+/// The longest document that a page parses to summarize or compare it.
 pub(super) const READ_BYTES_MAX: usize = 64 * 1024;
 
 /// A document with line breaks and indentation.
 #[derive(Debug, PartialEq, Eq)]
 enum Pretty {
     Whole(String),
-    /// As much of it as was asked for.
+    /// As much of a document as fits the limit.
     Cut(String),
 }
 
@@ -27,7 +27,7 @@ pub(super) fn show(text: &str) -> Markup {
     }
 }
 
-/// A document to be edited, which is always whole: indented, unless that would make it much longer.
+/// A document to edit, always complete: indented, unless that would make it much longer.
 pub(super) fn to_edit(text: &str) -> String {
     match pretty(text, text.len().saturating_mul(4).saturating_add(SHOWN_BYTES_MAX)) {
         Pretty::Whole(indented) => indented,
@@ -43,9 +43,9 @@ pub(super) fn short(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).chain(['…']).collect()
 }
 
-/// What a document says first, for a list: its text, or the first text in it, before all else.
+/// A summary of a document for a list: its text, or the first text in it, before anything else.
 pub(super) fn gist(text: &str, chars_max: usize) -> String {
-    // One that is long is not read for it: a list has many.
+    // Do not parse a long document: a list has many.
     let read = if text.len() <= READ_BYTES_MAX { serde_json::from_str::<Value>(text).ok() } else { None };
     let first = match read {
         Some(Value::String(text)) => Some(text),
@@ -59,8 +59,8 @@ pub(super) fn gist(text: &str, chars_max: usize) -> String {
     short(first.as_deref().filter(|first| !first.trim().is_empty()).unwrap_or(text), chars_max)
 }
 
-/// Indents JSON as it stands: no number is read, so none is changed. It writes `bytes_max` and then stops, so that the
-/// cost does not grow with the document, nor with how deep it is.
+/// Indents JSON without parsing it, so numbers stay as they are. Stops after `bytes_max` bytes, so that the cost does
+/// not grow with the size or depth of the document.
 fn pretty(text: &str, bytes_max: usize) -> Pretty {
     let mut out = Within { text: String::with_capacity(bytes_max.min(text.len() * 2)), bytes_max };
     match indent(text, &mut out) {
@@ -69,7 +69,7 @@ fn pretty(text: &str, bytes_max: usize) -> Pretty {
     }
 }
 
-/// A text that takes no more than so many bytes.
+/// A buffer that takes a limited number of bytes.
 struct Within {
     text: String,
     bytes_max: usize,

@@ -1,4 +1,4 @@
-//! The frame around every page, the page that tells a refusal, and what a browser loads beside them.
+//! The frame around every page, the page that shows an error, and the assets that a browser loads.
 
 use std::sync::LazyLock;
 
@@ -16,22 +16,22 @@ use crate::problem::{Cause, Problem};
 use crate::route::Needs;
 use crate::server::App;
 
-/// What every page needs to know of its visit.
+/// What every page needs to know about the visit.
 #[derive(Clone)]
 pub(super) struct Shell {
-    /// Under what the server is mounted: empty, or a path without a slash at its end.
+    /// The path that the server is mounted under: empty, or without a trailing slash.
     pub(super) root: String,
-    /// What every form carries.
+    /// The token that every form carries.
     pub(super) csrf: String,
     theme: Option<&'static str>,
-    /// The page as its visitor asked for it.
+    /// The page that the visitor requested.
     here: String,
-    /// Its place in the table.
+    /// The page's route in the table.
     place: String,
     is_read: bool,
     visitor: Option<Caller>,
     has_session: bool,
-    /// Whether anyone may come in.
+    /// Whether access needs no API key.
     is_open: bool,
 }
 
@@ -54,7 +54,7 @@ impl Shell {
         }
     }
 
-    /// Notes who came in, for what the frame shows of them.
+    /// Records who the visitor is, to show it in the frame.
     pub(super) fn admit(&mut self, app: &App, caller: &Caller, session: Option<&SessionId>, needs: Needs) {
         self.csrf = app.web.sessions.csrf(session);
         self.has_session = session.is_some();
@@ -72,7 +72,7 @@ impl Shell {
         if self.root.is_empty() { "/".to_owned() } else { self.root.clone() }
     }
 
-    /// What a form of ours carries, so that it is known to be one.
+    /// The hidden input that proves that a form is one of ours.
     pub(super) fn token(&self) -> Markup {
         html! { input type="hidden" name="csrf" value=(self.csrf); }
     }
@@ -180,64 +180,66 @@ fn side(shell: &Shell) -> Markup {
     }
 }
 
-/// What became of a form. The words come from here and not from the address, where anyone could write them.
+/// The notice after a form. Its words come from here and not from the address, where anyone could write them.
 fn told_of(notice: &str) -> Option<String> {
     let (word, count) = notice.split_once('-').unwrap_or((notice, ""));
     let counts: Vec<u64> = count.split('-').filter_map(|count| count.parse().ok()).collect();
     Some(match (word, &counts[..]) {
         ("cancelled", []) => "It is cancelled.".to_owned(),
         ("requested", []) => {
-            "It will end when its running step does, or when it has undone what it did.".to_owned()
+            "It will end when its running step ends, or after it has undone its work.".to_owned()
         }
         ("ended", []) => "It had ended before: nothing was changed.".to_owned(),
         ("signalled", []) => "The signal is in its inbox.".to_owned(),
         ("duplicate", []) => "This signal was delivered before: nothing was changed.".to_owned(),
         ("retried", []) => "It runs again.".to_owned(),
-        ("dropped", []) => "The signal is gone from its inbox.".to_owned(),
-        ("edited", []) => "The signal has another payload.".to_owned(),
-        ("paused", []) => "Its brake is on: it will not be claimed until it is resumed.".to_owned(),
-        ("resumed", []) => "Its brake is off.".to_owned(),
-        ("tagged", []) => "Its tags are changed.".to_owned(),
+        ("dropped", []) => "The signal was removed from its inbox.".to_owned(),
+        ("edited", []) => "The signal has a new payload.".to_owned(),
+        ("paused", []) => "It is paused: no worker claims it until it is resumed.".to_owned(),
+        ("resumed", []) => "It is resumed.".to_owned(),
+        ("tagged", []) => "Its tags were changed.".to_owned(),
         ("forked", []) => "This is the new instance.".to_owned(),
-        ("claimed", []) => "It is yours for fifteen minutes: nobody else can answer it.".to_owned(),
-        ("released", []) => "It is nobody's again.".to_owned(),
-        ("answered", []) => "Your answer was taken.".to_owned(),
+        ("claimed", []) => "You have claimed it for fifteen minutes: nobody else can answer it.".to_owned(),
+        ("released", []) => "You have released it.".to_owned(),
+        ("answered", []) => "Your answer was accepted.".to_owned(),
         ("repeat", []) => "It was answered before: nothing was changed.".to_owned(),
-        ("braked", []) => "The queue is paused: nothing of it is claimed until it is resumed.".to_owned(),
+        ("braked", []) => "The queue is paused: no worker claims from it until it is resumed.".to_owned(),
         ("unbraked", []) => "The queue runs again.".to_owned(),
         ("bulk", [done, refused]) => match refused {
             0 => format!("Done for {done}."),
-            _ => format!("Done for {done}; {refused} refused it, because they had moved on meanwhile."),
+            _ => format!("Done for {done}; skipped {refused} that had moved on in the meantime."),
         },
         _ => return None,
     })
 }
 
-/// Tells why there is nothing to see, and what to do about it.
+/// The page of an error: what happened, and what to do.
 pub(super) fn refusal(shell: &Shell, problem: &Problem) -> Response<Body> {
     if problem.cause == Cause::Unauthenticated && shell.is_read && shell.place != "/live" {
         return see_other(&login::address(&shell.root, &shell.here));
     }
     let (title, hint) = match problem.cause {
-        Cause::Unauthenticated => ("Sign in first", "Your session may have ended meanwhile."),
-        Cause::Forbidden => ("Not allowed", "Ask whoever runs the server for an API key with a wider scope."),
+        Cause::Unauthenticated => ("Sign in first", "Your session may have ended."),
+        Cause::Forbidden => {
+            ("Not allowed", "Ask the operator of the server for an API key with a wider scope.")
+        }
         Cause::NotFound | Cause::NoTarget | Cause::NoEvent | Cause::NoRoute => (
             "Not found",
-            "It may have been collected after its end, belong to another namespace, or never have been.",
+            "It may have been removed after its end, belong to another namespace, or never have existed.",
         ),
         Cause::UntrustedOrigin => ("Form refused", "Nothing was changed."),
         Cause::UntrustedHost => {
-            ("Unknown host", "Open the dashboard by an address that this server is known by.")
+            ("Unknown host", "Open the dashboard by an address that this server answers to.")
         }
         Cause::StaleSeq => (
             "It has moved on",
-            "Somebody or something acted on it since your page was loaded. Go back, look at it again, and decide anew.",
+            "It has changed since your page was loaded. Go back, look at its current state, and decide again.",
         ),
         Cause::Unavailable | Cause::DiskFull | Cause::Internal => (
-            "The database does not answer as it should",
-            "Nothing is lost: what is committed stays, and what runs is tried again. Try this page again in a moment.",
+            "The database does not work",
+            "Nothing is lost: committed changes stay, and running steps are retried. Try this page again in a moment.",
         ),
-        _ => ("That did not work", "Nothing was changed. Go back, and what you wrote is still there."),
+        _ => ("That did not work", "Nothing was changed. Go back: your input is still there."),
     };
     let status = problem.cause.status();
     let mut response = page(
@@ -261,7 +263,7 @@ pub(super) fn refusal(shell: &Shell, problem: &Problem) -> Response<Body> {
     response
 }
 
-/// With a capital and a full stop.
+/// As a sentence, with a capital and a full stop.
 pub(super) fn sentence(text: &str) -> String {
     let mut letters = text.trim_end_matches('.').chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
@@ -272,7 +274,7 @@ const STYLE: &str = include_str!("../../assets/dormouse.css");
 const SCRIPT: &str = include_str!("../../assets/dormouse.js");
 const ICON: &str = include_str!("../../assets/dormouse.svg");
 
-/// Changes with what is served, so that browsers may keep it for as long as they like.
+/// A version that changes with the content of the assets, so that browsers may cache them for as long as they like.
 static VERSION: LazyLock<String> = LazyLock::new(|| hex(&hash(&format!("{STYLE}{SCRIPT}{ICON}"))[..6]));
 
 pub(super) async fn style(_: Visit) -> Answered {
@@ -320,7 +322,7 @@ mod tests {
     fn a_notice_is_one_of_ours_or_none() {
         assert_eq!(
             told_of("paused").as_deref(),
-            Some("Its brake is on: it will not be claimed until it is resumed.")
+            Some("It is paused: no worker claims it until it is resumed.")
         );
         assert_eq!(told_of("bulk-3-0").as_deref(), Some("Done for 3."));
         for other in ["", "bulk", "bulk-x-y", "paused-1", "Your account is locked, call 555"] {

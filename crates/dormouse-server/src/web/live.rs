@@ -1,4 +1,4 @@
-//! The stream that tells an open page to look again: that of the API, for as long as the session lasts.
+//! The stream that makes an open page refresh: the API's stream, for as long as the session lasts.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::visit::Visit;
 use crate::route::Parts;
 use crate::server::{Act, text_of};
 
-/// How often a stream looks whether its session is still good.
+/// How often a stream checks that its session is still valid.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 pub(super) async fn watch(visit: Visit) -> Answered {

@@ -20,8 +20,8 @@ pub(super) async fn form(visit: Visit) -> Answered {
         section.card.narrow {
             h1 { "Sign in" }
             p.muted {
-                "This server asks who is there. Paste an API key: it is exchanged for a session of twelve hours, "
-                "and is not kept in the browser."
+                "This server requires an API key. Paste yours: it opens a session of twelve hours, "
+                "and is not stored in the browser."
             }
             form method="post" action=(s.at("/login")) {
                 (s.token())
@@ -30,7 +30,7 @@ pub(super) async fn form(visit: Visit) -> Answered {
                 input #key name="key" type="password" autocomplete="current-password" spellcheck="false" placeholder="dmk_…" required autofocus;
                 button.primary type="submit" { "Sign in" }
             }
-            p.muted { "No key yet? Whoever runs the server makes one with " code { "keys create --label you --scope operate" } "." }
+            p.muted { "No key yet? The operator of the server creates one with " code { "keys create --label you --scope operate" } "." }
         }
     })
 }
@@ -70,7 +70,7 @@ pub(super) async fn leave(visit: Visit) -> Answered {
     Ok(response)
 }
 
-/// Chooses a namespace, where anyone may come in; with an API key, it is the key's.
+/// Chooses a namespace on a server without API keys. An API key always works in its own.
 pub(super) async fn choose(visit: Visit) -> Answered {
     let name = visit.form.get("namespace").unwrap_or(DEFAULT_NAMESPACE);
     let mut response = see_other(&visit.shell.home());
@@ -82,13 +82,13 @@ pub(super) async fn choose(visit: Visit) -> Answered {
     Ok(response)
 }
 
-/// Where to sign in, to come back to this page.
+/// The sign-in page that leads back to this page.
 pub(super) fn address(root: &str, page: &str) -> String {
     let next = Fields::default().with(&[("next", Some(page).filter(|page| is_ours(page, root)))]);
     format!("{root}/login{}", next.query())
 }
 
-/// Whether an address is one of this server's pages: anything else would be a way to send people elsewhere.
+/// Whether an address is one of this server's pages. Anything else would be an open redirect.
 fn is_ours(address: &str, root: &str) -> bool {
     let is_path = address.starts_with('/') && !address.starts_with("//");
     is_path && address.starts_with(root) && address.chars().all(|c| c.is_ascii_graphic() && c != '\\')

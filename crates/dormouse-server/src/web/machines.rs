@@ -1,4 +1,4 @@
-//! Machines: who runs which version, and how many instances are at which step.
+//! Machines: which workers run which version, and how many instances are at which step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::{chart, graph, versions};
 use crate::api::Overview;
 use crate::problem::{Cause, Problem};
 
-/// Machines, or steps of one, that are shown; the API has more.
+/// The most machines, or steps of one, to show; the API has more.
 const ROWS: usize = 200;
 
 pub(super) async fn show(visit: Visit) -> Answered {
@@ -27,12 +27,12 @@ pub(super) async fn show(visit: Visit) -> Answered {
         section.card #machines data-live data-live-every="2" {
             @if machines.is_empty() {
                 (parts::empty("No machine is known.", &html! {
-                    "A machine is here as soon as a worker runs it, or an instance of it exists."
+                    "A machine appears here as soon as a worker runs it or an instance of it exists."
                 }))
             } @else {
                 (versions::warning(s, &overview.unserved()))
                 (cut(overview.more || machines.len() > ROWS))
-                (parts::table("Machines", &parts::columns(&["Machine", "Versions that run", "#Workers", "In flight", "#Live", "#Done", "#Failed"]), &html! {
+                (parts::table("Machines", &parts::columns(&["Machine", "Running versions", "#Workers", "In flight", "#Live", "#Done", "#Failed"]), &html! {
                     @for (name, machine) in machines.iter().take(ROWS) {
                         tr data-machine=(name) {
                             th scope="row" { (parts::machine_link(s, name)) }
@@ -50,17 +50,17 @@ pub(super) async fn show(visit: Visit) -> Answered {
     })
 }
 
-/// Says that not all is shown.
+/// A note that the list is incomplete.
 fn cut(is_cut: bool) -> Markup {
     html! {
         @if is_cut { p.muted #cut { "There are more than are shown here. Filter the instances by machine to see the others." } }
     }
 }
 
-/// A machine as it is known here.
+/// What the page knows about a machine.
 #[derive(Default)]
 struct Machine<'a> {
-    /// What live workers run.
+    /// The versions that live workers run.
     versions: BTreeSet<u32>,
     workers: usize,
     counts: &'a [Count],
@@ -109,7 +109,7 @@ pub(super) async fn one(visit: Visit) -> Answered {
         let more = if overview.more { " among the first 5,000 places" } else { "" };
         Problem::new(
             Cause::NotFound,
-            format!("no worker runs a machine {name:?}, and it has no instances{more}"),
+            format!("no worker runs machine {name:?}, and it has no instances{more}"),
         )
     };
     let machine = machines.get(name).ok_or_else(unknown)?;
@@ -125,7 +125,7 @@ pub(super) async fn one(visit: Visit) -> Answered {
         div #machine data-machine=(name) data-live data-live-every="2" {
             (versions::warning(s, &unserved))
             dl.facts {
-                div { dt { "Versions that run" } dd { (runs(machine)) } }
+                div { dt { "Running versions" } dd { (runs(machine)) } }
                 div { dt { "Workers" } dd { (machine.workers) } }
                 div { dt { "In flight" } dd { (versions::in_flight(&in_flight)) } }
                 div { dt { "Live instances" } dd { (number(machine.count(|status| !status.is_terminal()))) } }
@@ -146,7 +146,7 @@ pub(super) async fn one(visit: Visit) -> Answered {
     })
 }
 
-/// How instances are spread over the steps, in the order of the code where it is known.
+/// How many instances are at each step, in the order of the code if it is known.
 fn places(s: &Shell, name: &str, machine: &Machine<'_>, declared: Option<&Declaration>) -> Markup {
     let mut found = BTreeMap::<&str, BTreeMap<Status, u64>>::new();
     for Count { step, status, count, .. } in machine.counts {
@@ -173,7 +173,7 @@ fn places(s: &Shell, name: &str, machine: &Machine<'_>, declared: Option<&Declar
             h2 { "Steps" }
             @if steps.is_empty() {
                 (parts::empty("It has no instances.", &html! {
-                    "Its steps are known as soon as a worker of this version of dormouse runs it."
+                    "Its steps appear as soon as a worker with this version of dormouse runs it."
                 }))
             } @else {
                 (cut(is_cut))

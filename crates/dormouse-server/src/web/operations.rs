@@ -1,4 +1,4 @@
-//! Queues with their brakes, workers, and the audit log.
+//! Queues, workers, and the audit log.
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{AuditFilter, WorkerView};
@@ -21,11 +21,11 @@ pub(super) async fn queues(visit: Visit) -> Answered {
     let (s, queues) = (&visit.shell, overview.queues());
     visit.page("Queues", &html! {
         h1 { "Queues" }
-        p.muted { "A paused queue takes new work and signals, and nothing of it is claimed until it is resumed." }
+        p.muted { "A paused queue accepts new work and signals, but no worker claims from it until it is resumed." }
         section.card #queues data-live {
             @if queues.is_empty() {
                 (parts::empty("No queue is served, and none has work.", &html! {
-                    "A queue is here as soon as a worker serves it, an instance waits in it, or it is paused."
+                    "A queue appears here as soon as a worker serves it, an instance waits in it, or it is paused."
                 }))
             } @else {
                 (parts::table("Queues", &html! {
@@ -38,7 +38,7 @@ pub(super) async fn queues(visit: Visit) -> Answered {
                             th scope="row" { a href=(s.at(&format!("/instances{}", query("queue", &queue.name)))) { (queue.name) } }
                             td {
                                 @if queue.paused { span.badge { "paused" } }
-                                @else if queue.workers == 0 { span.bad { "nobody serves it" } }
+                                @else if queue.workers == 0 { span.bad { "no worker serves it" } }
                                 @else { "running" }
                             }
                             td.num { (number(queue.runnable)) }
@@ -72,7 +72,7 @@ pub(super) async fn workers(visit: Visit) -> Answered {
     let workers: Vec<&WorkerView> = overview.stats.workers.iter().filter(serves).collect();
     visit.page("Workers", &html! {
         h1 { "Workers" }
-        p.muted { "Running engines. What a worker holds when its lease ends is taken back, and run again by another." }
+        p.muted { "Running engines. When a worker's lease ends, another worker takes over its instances and runs their steps again." }
         section.card #workers data-live {
             @if workers.is_empty() {
                 (parts::empty("No worker is registered.", &html! {
@@ -144,7 +144,7 @@ pub(super) async fn audit(visit: Visit) -> Answered {
             @if entries.is_empty() {
                 @let is_filtered = ["who", "what", "target"].iter().any(|name| query.get(name).is_some());
                 (parts::empty(if is_filtered { "No entry matches." } else { "Nothing was changed yet." }, &html! {
-                    "What is only looked at leaves no entry; entries are kept for ninety days unless the server says otherwise."
+                    "Reading leaves no entry. Entries are kept for ninety days unless the server is configured otherwise."
                 }))
             } @else {
                 (parts::table("Audit log, newest first", &parts::columns(&["When", "Who", "What", "To what", "Result"]), &html! {

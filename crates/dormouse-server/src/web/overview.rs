@@ -1,4 +1,4 @@
-//! The overview: how much happens, what failed, what waits for what and since when, who works.
+//! The overview: activity, failures, what instances wait for and since when, workers and queues.
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{AWAITING_MAX, Awaited, Filter, InteractionFilter};
@@ -16,7 +16,7 @@ use super::versions;
 use super::visit::Visit;
 use crate::api::Overview;
 
-/// Rows of each list; the pages behind them have the rest.
+/// The most rows of each list; the pages behind them have the rest.
 const ROWS: usize = 6;
 
 pub(super) async fn show(visit: Visit) -> Answered {
@@ -50,7 +50,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
     )
 }
 
-/// What people are asked, and have not answered.
+/// Open questions for people.
 pub(super) fn open_questions(limit: usize) -> InteractionFilter {
     InteractionFilter {
         status: Some(InteractionStatus::Pending),
@@ -75,7 +75,7 @@ fn figures(s: &Shell, overview: &Overview, asked: usize) -> Markup {
     html! {
         div.figures {
             (figure("/instances", "live", &number(live), "live instances", false))
-            (figure("/waiting", "parked", &number(parked), "wait for the outside", false))
+            (figure("/waiting", "parked", &number(parked), "waiting for an answer", false))
             (figure("/inbox", "asked", &asked, "questions for people", false))
             (figure("/instances?status=failed", "failed", &number(failed), "failed", failed > 0))
             (figure("/workers", "workers", &workers.to_string(), if workers == 1 { "worker" } else { "workers" }, workers == 0))
@@ -95,11 +95,11 @@ fn rates(bars: &[Bar]) -> Markup {
     let minutes = BARS as i64 * BAR_S / 60;
     let chart = |class: &str, word: &str, pick: fn(&Bar) -> u64| {
         let values: Vec<u64> = bars.iter().map(pick).collect();
-        // The last bar is still growing: a rate is told of what is over.
+        // The last bar is still growing, so the rate uses only complete bars.
         let over = &values[values.len().saturating_sub(7)..values.len().saturating_sub(1)];
         let per_s = over.iter().sum::<u64>() as f64 / (over.len().max(1) as i64 * BAR_S) as f64;
         let total: u64 = values.iter().sum();
-        let label = format!("{word}: {total} in the last {minutes} minutes, {per_s:.1} a second of late");
+        let label = format!("{word}: {total} in the last {minutes} minutes, recently {per_s:.1} per second");
         html! {
             figure.rate {
                 figcaption { strong { (format!("{per_s:.1}")) " /s" } span.muted { (word) } }
@@ -125,8 +125,8 @@ fn waiting(s: &Shell, awaiting: &[Awaited], now: Timestamp) -> Markup {
         section.card {
             h2 { a href=(s.at("/waiting")) { "What waits for what" } }
             @if awaiting.is_empty() {
-                (parts::empty("Nobody waits for a signal.", &html! {
-                    "Instances that are parked on one are listed here, with since when."
+                (parts::empty("No instance awaits a signal.", &html! {
+                    "Instances that await one are listed here."
                 }))
             } @else {
                 (parts::table("What waits for what", &parts::columns(&["Signal", "#Instances", "Oldest"]),
@@ -150,13 +150,13 @@ pub(super) fn awaited_row(s: &Shell, awaited: &Awaited, now: Timestamp) -> Marku
 fn failures(s: &Shell, failed: &[Instance], now: Timestamp) -> Markup {
     html! {
         section.card {
-            h2 { a href=(s.at("/instances?status=failed")) { "Newest that failed" } }
+            h2 { a href=(s.at("/instances?status=failed")) { "Latest failures" } }
             @if failed.is_empty() {
                 (parts::empty("Nothing has failed.", &html! {
-                    "What fails is listed here with its reason, and can be retried."
+                    "Failed instances are listed here with the reason, and can be retried."
                 }))
             } @else {
-                (parts::table("Newest that failed", &parts::columns(&["Instance", "Why", "When"]), &html! {
+                (parts::table("Latest failures", &parts::columns(&["Instance", "Why", "When"]), &html! {
                     @for instance in failed {
                         tr #{"failed-" (instance.id)} {
                             td { (parts::link(s, instance)) }
@@ -197,7 +197,7 @@ fn queues(s: &Shell, overview: &Overview) -> Markup {
             h2 { a href=(s.at("/queues")) { "Queues" } }
             @if queues.is_empty() {
                 (parts::empty("No queue is served, and none has work.", &html! {
-                    "A queue is here as soon as a worker serves it or an instance waits in it."
+                    "A queue appears here as soon as a worker serves it or an instance waits in it."
                 }))
             } @else {
                 (parts::table("Queues", &parts::columns(&["Queue", "#Runnable", "Oldest", "#Workers"]), &html! {

@@ -1,4 +1,4 @@
-//! Small pieces that pages are made of.
+//! Small components of pages.
 
 use dormouse::jiff::Timestamp;
 use dormouse::{Instance, Status};
@@ -7,22 +7,22 @@ use maud::{Markup, html};
 use super::fields::{Fields, query, segment};
 use super::layout::Shell;
 
-/// A status, by its word and a colour.
+/// A status as a coloured word.
 pub(super) fn status(status: Status) -> Markup {
     tagged(status.as_str())
 }
 
-/// The word of any status, by itself and a colour.
+/// The word of any status, coloured.
 pub(super) fn tagged(word: &str) -> Markup {
     html! { span.status data-status=(word) { (words(word)) } }
 }
 
-/// A word of the API for people.
+/// An API word, formatted for people.
 pub(super) fn words(word: &str) -> String {
     word.replace('_', " ")
 }
 
-/// A moment as it feels, with the moment itself behind it.
+/// A moment as relative time, with the exact time as its title.
 pub(super) fn time(at: Timestamp, now: Timestamp) -> Markup {
     let shown = ago(now.duration_since(at).as_millis());
     html! { time datetime=(at) title=(absolute(at)) { (shown) } }
@@ -40,7 +40,7 @@ fn ago(ms: i128) -> String {
     }
 }
 
-/// A span in its largest unit, or its two largest where that matters.
+/// A time span in its largest unit, or its two largest where that matters.
 pub(super) fn span(ms: i128) -> String {
     let s = ms / 1_000;
     match s {
@@ -53,7 +53,7 @@ pub(super) fn span(ms: i128) -> String {
     }
 }
 
-/// A number with its thousands apart.
+/// A number with separated thousands.
 pub(super) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -66,7 +66,7 @@ pub(super) fn number(number: u64) -> String {
     text
 }
 
-/// What an instance is called: its key, or its number.
+/// The name of an instance: its key, or its id.
 pub(super) fn name(instance: &Instance) -> String {
     instance.key.clone().unwrap_or_else(|| format!("#{}", instance.id))
 }
@@ -83,14 +83,14 @@ pub(super) fn waiting_link(s: &Shell, signal: &str) -> Markup {
     html! { a href=(s.at(&format!("/waiting{}", query("signal", signal)))) { (signal) } }
 }
 
-/// Tags, each a way to all that have it.
+/// Tags, each a link to the instances that have it.
 pub(super) fn tags(s: &Shell, tags: &[String]) -> Markup {
     html! {
         span.tags { @for tag in tags { a.tag href=(s.at(&format!("/instances{}", query("tag", tag)))) title=(tag) { (tag) } } }
     }
 }
 
-/// One field of a filter that lives in the address.
+/// A field of a filter.
 pub(super) fn filter(query: &Fields, name: &str, label: &str, hint: &str) -> Markup {
     let id = format!("filter-{name}");
     html! {
@@ -101,12 +101,12 @@ pub(super) fn filter(query: &Fields, name: &str, label: &str, hint: &str) -> Mar
     }
 }
 
-/// What is said where a list has nothing to list.
+/// The message of an empty list.
 pub(super) fn empty(title: &str, hint: &Markup) -> Markup {
     html! { div.empty { p { strong { (title) } } p.muted { (hint) } } }
 }
 
-/// A form of one button.
+/// A form with one button.
 pub(super) fn button(s: &Shell, action: &str, class: &str, word: &str, label: Option<&str>) -> Markup {
     html! {
         form.inline method="post" action=(s.at(action)) {
@@ -116,7 +116,7 @@ pub(super) fn button(s: &Shell, action: &str, class: &str, word: &str, label: Op
     }
 }
 
-/// A table that can be scrolled by keyboard, with its head always in sight.
+/// A table that scrolls by keyboard, with a fixed head.
 pub(super) fn table(label: &str, head: &Markup, rows: &Markup) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(label) {
@@ -125,7 +125,7 @@ pub(super) fn table(label: &str, head: &Markup, rows: &Markup) -> Markup {
     }
 }
 
-/// The head of a table; a name that starts with `#` is over numbers.
+/// The head of a table. A name that starts with `#` is the head of a column of numbers.
 pub(super) fn columns(names: &[&str]) -> Markup {
     html! {
         @for name in names {
@@ -137,7 +137,7 @@ pub(super) fn columns(names: &[&str]) -> Markup {
     }
 }
 
-/// Where a list goes on.
+/// Links to the other pages of a list.
 pub(super) fn pager(first: Option<String>, next: Option<String>) -> Markup {
     html! {
         @if first.is_some() || next.is_some() {

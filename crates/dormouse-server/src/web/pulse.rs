@@ -1,6 +1,6 @@
-//! How much happens: transitions of the last minutes, counted as the feed tells them.
+//! Activity: transitions of the last minutes, counted from the feed.
 //!
-//! It is one more watcher of the feed, and runs only while somebody looks.
+//! It is one more watcher of the feed, and runs only while somebody looks at the overview.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,18 +14,18 @@ use tokio::sync::broadcast::error::RecvError;
 use crate::feed::{Interest, Listener, News};
 use crate::server::App;
 
-/// What one bar of a chart stands for.
+/// The time span of one bar of a chart.
 pub(super) const BAR_S: i64 = 5;
-/// How far back it goes.
+/// How far back the chart goes.
 pub(super) const BARS: usize = 60;
-/// Without a visitor for so long, it stops to count.
+/// Counting stops after this time without a visitor.
 const UNSEEN_FOR: Duration = Duration::from_secs(300);
-/// Transitions that are read when it starts, so that the first visitor sees something.
+/// How many past transitions to read at the start, so that the first visitor sees something.
 const SEED_ROWS: usize = 2_000;
-/// Namespaces that are counted at a time.
+/// How many namespaces are counted at once.
 const NAMESPACES_MAX: usize = 256;
 
-/// What happened in one stretch of time.
+/// The counts of one time span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bar {
     pub(super) transitions: u64,
@@ -46,7 +46,7 @@ struct State {
 }
 
 impl Pulse {
-    /// The bars of a namespace, oldest first and the last one still growing. Starts to count if nobody has looked.
+    /// The bars of a namespace, oldest first; the last one is still growing. Starts counting at the first call.
     pub(super) async fn bars(app: &Arc<App>, namespace: &str, now: Timestamp) -> Vec<Bar> {
         let must_start = {
             let mut state = app.web.pulse.lock();
@@ -78,7 +78,7 @@ impl Pulse {
 
 type Live = (Listener, i64);
 
-/// Listens, and counts what happened just before.
+/// Subscribes to the feed, and counts recent transitions.
 async fn start(app: &Arc<App>) -> Option<Live> {
     let live = app.feed.listen(Interest::default()).await.ok()?;
     let store = &app.store;
@@ -100,7 +100,7 @@ async fn count(app: Arc<App>, (mut live, mut last): Live) {
             Ok(Some(Ok(News::Changes(stretch)))) if is_seen => {
                 let new: Vec<_> = stretch.iter().filter(|change| change.id > last).cloned().collect();
                 last = new.last().map_or(last, |change| change.id);
-                // No changes at all means that numbers start over.
+                // An empty batch means that numbers start over.
                 last = if stretch.is_empty() { 0 } else { last };
                 state.add(&new);
             }
@@ -127,7 +127,7 @@ impl State {
                     bars.pop_front();
                 }
             }
-            // A commit may be told a moment after a later one began.
+            // A commit may be reported a moment after a later one began.
             if let Some((_, bar)) = bars.iter_mut().rev().find(|(at, _)| *at == slot) {
                 bar.add(change.kind);
             }

@@ -1,4 +1,4 @@
-//! Who visits: sessions that were opened with an API key, and the proof that a form is one of ours.
+//! Visitors: sessions opened with an API key, and the proof that a form is one of ours.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -17,17 +17,17 @@ const COOKIE: &str = "dormouse_session";
 const NAMESPACE_COOKIE: &str = "dormouse_namespace";
 /// How long a session lasts, used or not.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3600);
-/// Sessions of one API key: a new one ends the oldest.
+/// The most sessions of one API key; a new one ends the oldest.
 const OF_A_KEY_MAX: usize = 32;
-/// Sessions of all: a new one ends the oldest.
+/// The most sessions in all; a new one ends the oldest.
 const MAX: usize = 4096;
 
-/// A session's secret, hashed: what is kept cannot be used as a cookie.
+/// A session's secret, hashed: the stored value cannot be used as a cookie.
 pub(super) type SessionId = [u8; 32];
 
-/// The sessions of this process. They end with it, and with the API key that opened them.
+/// The sessions of this process. A session ends with the process, and with the API key that opened it.
 pub(super) struct Sessions {
-    /// What the tokens in forms are made with.
+    /// The key that form tokens are made with.
     secret: [u8; 32],
     open: Mutex<HashMap<SessionId, Session>>,
 }
@@ -45,7 +45,7 @@ impl Sessions {
         Self { secret, open: Mutex::default() }
     }
 
-    /// Opens a session, and tells its secret.
+    /// Opens a session and returns its secret.
     pub(super) fn open(&self, key: &ApiKey) -> Result<String, Problem> {
         let secret = hex(&access::random()?);
         let session = Session { key: key.id.clone(), key_hash: key.hash, since: Instant::now() };
@@ -64,7 +64,7 @@ impl Sessions {
         self.lock().remove(id);
     }
 
-    /// What every form of this session carries; without one, what every form carries that anyone may send.
+    /// The token in every form of this session; without a session, the token in every public form.
     pub(super) fn csrf(&self, id: Option<&SessionId>) -> String {
         let of = id.map_or_else(|| "anyone".to_owned(), |id| hex(id));
         hex(&hash(&format!("{}:{of}", hex(&self.secret))))
@@ -86,7 +86,7 @@ fn end_oldest(open: &mut HashMap<SessionId, Session>, is_meant: impl Fn(&Session
     }
 }
 
-/// Who sent a request: by the session of its cookie where API keys are asked for, otherwise anyone.
+/// Who sent a request: the session of its cookie if the server requires API keys, otherwise anyone.
 pub(super) async fn visitor(
     app: &App,
     headers: &HeaderMap,
@@ -102,7 +102,7 @@ pub(super) async fn visitor(
             Some(caller) => Ok((caller, Some(id))),
             None if needs == Needs::Nothing => Ok((Caller::nobody(), None)),
             None => {
-                let told = "your session is over, or its API key was revoked: sign in again";
+                let told = "your session has ended, or its API key was revoked: sign in again";
                 Err(Problem::new(Cause::Unauthenticated, told))
             }
         },
@@ -111,21 +111,21 @@ pub(super) async fn visitor(
     }
 }
 
-/// Whom a session belongs to, as long as it and its API key are good.
+/// The owner of a session, as long as it and its API key are valid.
 pub(super) async fn caller_of(app: &App, id: &SessionId) -> Result<Option<Caller>, Problem> {
     let Some(Session { key, key_hash, .. }) = app.web.sessions.find(id) else { return Ok(None) };
     let key = app.door.key_of(&key, &key_hash, &*app.store).await?;
     Ok(key.map(Caller::from))
 }
 
-/// The namespace that was chosen, where anyone may choose.
+/// The chosen namespace, if visitors may choose one.
 fn chosen(app: &App, headers: &HeaderMap) -> Option<String> {
     let text = cookie(headers, NAMESPACE_COOKIE)?;
     let name = Fields::parse(format!("name={text}").as_bytes()).text("name")?;
     app.client.in_namespace(&name).is_ok().then_some(name)
 }
 
-/// The header that makes a browser choose a namespace.
+/// The header that stores the chosen namespace in the browser.
 pub(super) fn choose_namespace(root: &str, name: &str) -> String {
     let path = if root.is_empty() { "/" } else { root };
     let name: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
@@ -144,10 +144,10 @@ pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
     pairs.find(|(cookie, _)| *cookie == name).map(|(_, value)| value)
 }
 
-/// The header that gives a browser its session, or takes it away.
+/// The header that sets or removes a browser's session.
 pub(super) fn set_cookie(app: &App, headers: &HeaderMap, root: &str, secret: Option<&str>) -> String {
     let forwarded = headers.get("x-forwarded-proto").and_then(|proto| proto.to_str().ok());
-    // Of several proxies, the first is the one that the browser spoke to.
+    // With several proxies, the browser spoke to the first.
     let first = forwarded.and_then(|protos| protos.split(',').next()).unwrap_or_default().trim();
     let is_https = app.web.is_behind_https || first.eq_ignore_ascii_case("https");
     let secure = if is_https { "; Secure" } else { "" };
@@ -156,8 +156,8 @@ pub(super) fn set_cookie(app: &App, headers: &HeaderMap, root: &str, secret: Opt
     format!("{COOKIE}={value}; Path={path}; Max-Age={age}; HttpOnly; SameSite=Strict{secure}")
 }
 
-/// Whether a form came from elsewhere. Browsers say where from, in headers that no page can set; the token is for
-/// those that do not.
+/// Whether a form came from another site. Browsers say so in headers that no page can set; the token protects browsers
+/// that do not.
 pub(super) fn is_forged(headers: &HeaderMap, sent: Option<&str>, csrf: &str) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let is_foreign = match (text("sec-fetch-site"), text("origin")) {

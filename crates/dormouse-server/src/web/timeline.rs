@@ -1,4 +1,4 @@
-//! An instance's history: what happened, how long it took, and what it changed.
+//! The history of an instance: its events, how long they took, and what they changed.
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{Bounds, Events};
@@ -13,17 +13,17 @@ use super::{chart, json};
 use crate::problem::Problem;
 
 const EVENTS: usize = 50;
-/// The states and data of the events that are shown: a page of them ends where they are this long, and says how to go on. So
-/// much is read, compared and written so fast that it needs no thread of its own.
+/// The most bytes of states and data on a page of events; a longer history continues on the next page. This much is
+/// read, compared and written fast enough that it needs no thread of its own.
 const EVENTS_BYTES_MAX: usize = 256 * 1024;
 const VALUE_CHARS_MAX: usize = 120;
 
-/// A stretch of a history, oldest first.
+/// A part of a history, oldest first.
 pub(super) struct Timeline {
-    /// With the one before the first, if there is one, to compare with.
+    /// Includes the event before the first one shown, if any, for comparison.
     events: Vec<Event>,
     before: Option<Event>,
-    /// The event after the last of these, where this is not the end.
+    /// The event after the last of these, if there is one.
     is_past: bool,
 }
 
@@ -36,12 +36,12 @@ impl Timeline {
     }
 }
 
-/// The newest events, or those before the one that the address names.
+/// The newest events, or those before the event in the address.
 pub(super) async fn read(visit: &Visit, instance: &Instance) -> Result<Timeline, Problem> {
     let asked = visit.query.get("before").map(str::parse::<u64>).transpose();
-    let before = asked.map_err(|_| Problem::invalid("`before` is the number of an event"))?;
+    let before = asked.map_err(|_| Problem::invalid("`before` is not the number of an event"))?;
     let end = before.unwrap_or(u64::MAX).min(instance.seq + 1);
-    // One more than is shown, so that the first can be compared with the one before it.
+    // Read one more than is shown, to compare the first one with the event before it.
     let bounds = Bounds { rows_max: EVENTS + 1, bytes_max: EVENTS_BYTES_MAX };
     let read = visit.client.store().history(instance.id, Events::Before(end), bounds).await?;
     let mut events: Vec<Event> = read.items.into_iter().rev().collect();
@@ -63,7 +63,7 @@ pub(super) fn show(s: &Shell, instance: &Instance, timeline: &Timeline, now: Tim
             h2 { "History" @if *is_past { span.muted { " (earlier)" } } }
             @if events.is_empty() {
                 (parts::empty("Nothing is recorded.", &html! {
-                    "Its machine or engine keeps no history, or it was collected."
+                    "Its machine or engine keeps no history, or the history was removed."
                 }))
             } @else {
                 (parts::table("History, newest first", &parts::columns(&["##", "What happened", "After", "When"]), &html! {
@@ -99,7 +99,7 @@ pub(super) fn show(s: &Shell, instance: &Instance, timeline: &Timeline, now: Tim
     }
 }
 
-/// How long the step ran that led to an event, and what it last reported.
+/// How long the step that led to an event ran, and what it last reported.
 fn ran(event: &Event) -> Markup {
     let Some(Run { started_at, took_us, progress }) = &event.run else { return html! {} };
     html! {
@@ -115,13 +115,13 @@ fn changed(before: Option<&Event>, event: &Event) -> Markup {
     let changes = match diff::changes(before.state.as_str(), event.state.as_str()) {
         Changes::Told(changes) => changes,
         Changes::Unread => {
-            return html! { p.muted { "It changed the state, which is too long to compare here." } };
+            return html! { p.muted { "It changed the state, but the state is too long to compare here." } };
         }
     };
     let value = |value: &Option<String>| value.as_deref().map(|value| json::short(value, VALUE_CHARS_MAX));
     html! {
         @if !changes.is_empty() {
-            ul.diff aria-label="What it changed" {
+            ul.diff aria-label="Changes" {
                 @for change in changes.iter().take(TOLD_MAX) {
                     @let Change { path, before, after } = change;
                     li {

@@ -1,4 +1,4 @@
-//! Versions in flight: how many live instances they have, and which of them nobody runs.
+//! Versions in flight: how many live instances they have, and which of them have no worker.
 
 use maud::{Markup, html};
 
@@ -6,9 +6,9 @@ use super::layout::Shell;
 use super::parts::{self, number};
 use crate::api::InFlight;
 
-/// Versions that a warning names.
+/// How many versions a warning names.
 const SHOWN: usize = 5;
-/// Versions of one machine that are shown.
+/// How many versions of one machine are shown.
 const VERSIONS: usize = 20;
 
 pub(super) fn in_flight(versions: &[InFlight]) -> Markup {
@@ -24,7 +24,7 @@ pub(super) fn in_flight(versions: &[InFlight]) -> Markup {
     }
 }
 
-/// Names what waits for a worker that is not there: the first few, and where to see the others.
+/// A warning that names the versions without a worker: the first few, and a link to the others.
 pub(super) fn warning(s: &Shell, unserved: &[(&str, InFlight)]) -> Markup {
     html! {
         @if !unserved.is_empty() {
@@ -35,7 +35,7 @@ pub(super) fn warning(s: &Shell, unserved: &[(&str, InFlight)]) -> Markup {
                     "version " (version) " of " (parts::machine_link(s, name)) " (" (instances(*live)) ")"
                 }
                 @if unserved.len() > SHOWN { ", and " a href=(s.at("/machines")) { (unserved.len() - SHOWN) " more" } }
-                ". They do not move until one does: start the program that has that code, or one that migrates from it."
+                ". Their instances do not move until one does: start a program that has this version, or one that migrates from it."
             }
         }
     }

@@ -1,4 +1,4 @@
-//! One visit to a page: who, in which namespace, and what they sent.
+//! One visit to a page: the visitor, the namespace, and the submitted fields.
 
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderValue, Method, Response, StatusCode, header};
@@ -47,12 +47,12 @@ impl Visit {
         Ok(layout::page(&self.shell, StatusCode::OK, title, self.query.get("notice"), body))
     }
 
-    /// Asks for another page instead: the way to end a form, so that loading again sends nothing again.
+    /// Redirects to another page. Forms end this way, so that a reload does not send them again.
     pub(super) fn go(&self, path: &str) -> Answered {
         Ok(see_other(&self.shell.at(path)))
     }
 
-    /// Does what a route of the API does, in the visitor's name.
+    /// Runs a route of the API in the visitor's name.
     pub(super) async fn act(
         &self,
         path: &'static str,
@@ -62,7 +62,7 @@ impl Visit {
         self.act_on(path, &[part], body).await
     }
 
-    /// The same, of a route whose path has these parts.
+    /// Like [`Visit::act`], for a route whose path has these parts.
     pub(super) async fn act_on(
         &self,
         path: &'static str,

@@ -1,4 +1,4 @@
-//! Who waits for which signal, and since when; with a form to signal them all.
+//! Which instances await which signal and since when, with a form to signal them all.
 
 use dormouse::InstanceId;
 use dormouse::store::Filter;
@@ -25,11 +25,11 @@ async fn what(visit: Visit) -> Answered {
     let (s, now) = (&visit.shell, store.about().await?.now);
     visit.page("Waiting", &html! {
         h1 { "Waiting" }
-        p.muted { "Signals that instances are parked on, and who has been parked longest. Choose one to see them all, and to signal them." }
+        p.muted { "Signals that instances await, and the instance that has waited longest. Choose a signal to list its instances and to signal them." }
         section.card #waiting data-live {
             @if awaiting.is_empty() {
-                (parts::empty("Nobody waits for a signal.", &html! {
-                    "An instance is here from when a step awaits a signal until it comes, or its timeout does."
+                (parts::empty("No instance awaits a signal.", &html! {
+                    "An instance appears here when a step awaits a signal, until the signal arrives or the wait times out."
                 }))
             } @else {
                 (parts::table("Signals", &parts::columns(&["Signal", "#Instances", "Oldest"]),
@@ -66,11 +66,11 @@ async fn who(visit: Visit, signal: String) -> Answered {
             @if s.may_operate() { (signal_all(&visit, &signal, &sample)) }
             section.card #waiting data-live {
                 @if page.instances.is_empty() {
-                    (parts::empty("Nobody waits for it now.", &html! {
-                        "They may have been signalled meanwhile, or their timeouts came first."
+                    (parts::empty("No instance awaits it now.", &html! {
+                        "They may have been signalled, or their waits may have timed out."
                     }))
                 } @else {
-                    p.muted { "Who has waited longest comes first." }
+                    p.muted { "The instance that has waited longest comes first." }
                     (instances::rows(s, &page.instances, now, false))
                 }
             }
@@ -79,7 +79,7 @@ async fn who(visit: Visit, signal: String) -> Answered {
     )
 }
 
-/// Leads to the page that says how many there are, and asks.
+/// A form that leads to the page that shows how many there are and asks for confirmation.
 fn signal_all(visit: &Visit, signal: &str, sample: &str) -> Markup {
     let s = &visit.shell;
     html! {

@@ -1,4 +1,4 @@
-//! What an instance would do if something happened to it: a page that only looks.
+//! The `what if` page: what an instance would do if something happened to it. It changes nothing.
 
 use dormouse::{Client, Foresight, Happening, Instance, Json, Look, NewSignal, Status};
 use maud::{Markup, html};
@@ -9,9 +9,9 @@ use super::visit::Visit;
 use super::{form, json, parts};
 use crate::problem::Problem;
 
-/// A way to the page, where there is something to tell.
+/// A link to the page, if there is something to show.
 pub(super) fn link(s: &Shell, client: &Client, instance: &Instance) -> Markup {
-    // Looking ahead runs parts of the code.
+    // Looking ahead runs parts of the machine's code.
     let code = client.registry().get(&instance.machine, instance.version);
     let is_told = code.is_some_and(|code| code.graph().is_some()) && !instance.status.is_terminal();
     html! {
@@ -32,7 +32,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
     visit.page(&format!("What if: {}", parts::name(&instance)), &html! {
         p.crumbs { a href=(s.at("/instances")) { "Instances" } " / " (parts::link(s, &instance)) }
         h1 { "What would it do?" }
-        p { "It is at " code { (instance.step) } ", " (parts::status(instance.status)) ". Nothing is run and nothing is changed: acts are stood in for by what they say they give." }
+        p { "It is at " code { (instance.step) } ", " (parts::status(instance.status)) ". This runs no act and changes nothing: each act is replaced by its declared result." }
         form.card #what-if method="get" action=(s.at(&format!("{here}/what-if"))) {
             (questions)
             div.buttons { button.primary type="submit" { "Tell" } a href=(s.at(&here)) { "Back" } }
@@ -41,18 +41,18 @@ pub(super) async fn show(visit: Visit) -> Answered {
     })
 }
 
-/// What may happen to it as it is.
+/// What may happen to the instance in its current status.
 fn possible(instance: &Instance) -> Vec<(&'static str, String)> {
     let mut possible = Vec::new();
-    possible.push(("signal", "a signal comes".to_owned()));
+    possible.push(("signal", "a signal arrives".to_owned()));
     let waits = [Status::AwaitingSignal, Status::AwaitingChildren, Status::AwaitingCompletion];
     if instance.wake_at.is_some() && waits.contains(&instance.status) {
-        possible.push(("deadline", "nothing comes in time".to_owned()));
+        possible.push(("deadline", "the deadline passes".to_owned()));
     }
     match instance.status {
-        Status::Scheduled => possible.push(("clock", "the moment comes".to_owned())),
+        Status::Scheduled => possible.push(("clock", "its sleep is over".to_owned())),
         Status::AwaitingChildren => possible.push(("children", "its children end".to_owned())),
-        Status::AwaitingCompletion => possible.push(("answers", "the outside answers".to_owned())),
+        Status::AwaitingCompletion => possible.push(("answers", "its questions are answered".to_owned())),
         _ => {}
     }
     possible
@@ -79,14 +79,14 @@ async fn questions(visit: &Visit, instance: &Instance) -> Result<Markup, Problem
     })
 }
 
-/// What was asked, if anything was.
+/// The event in the address, if any.
 async fn asked(visit: &Visit, instance: &Instance) -> Result<Option<Happening>, Problem> {
     Ok(Some(match visit.query.get("happening") {
         None => return Ok(None),
         Some("signal") => {
             let name = visit.query.text("signal");
             let name =
-                name.ok_or_else(|| Problem::invalid("the signal has no name: write which one comes"))?;
+                name.ok_or_else(|| Problem::invalid("the signal has no name: write which signal arrives"))?;
             let form = form::of_signal(&visit.client, instance, &name).await?;
             let payload = form::read(&visit.query, form.as_ref(), "payload")?;
             Happening::Signal(NewSignal::new(name, payload.unwrap_or_else(Json::null)))
@@ -96,7 +96,7 @@ async fn asked(visit: &Visit, instance: &Instance) -> Result<Option<Happening>, 
         Some("children") => Happening::Children,
         Some("answers") => Happening::Answers,
         Some(_) => {
-            return Err(Problem::invalid("`happening` is signal, deadline, clock, children or answers"));
+            return Err(Problem::invalid("`happening` must be signal, deadline, clock, children or answers"));
         }
     }))
 }

@@ -78,10 +78,10 @@ async fn a_question_is_answered_in_the_inbox(database: Database) {
     browser.see("#questions", "May we?");
     browser.click("#questions th a");
     browser.click("#claim button[type=submit]");
-    browser.see("#notice", "It is yours");
+    browser.see("#notice", "You have claimed it");
     browser.fill("#output", "true");
     browser.click("#complete button[type=submit]");
-    browser.see("#notice", "Your answer was taken.");
+    browser.see("#notice", "Your answer was accepted.");
     browser.see("#question h1", "completed");
     let ended = site.until(id, "done").await;
     assert_eq!(ended["output"], true);
@@ -247,6 +247,6 @@ async fn a_signal_that_cannot_be_read_is_repaired_on_the_page(database: Database
     }
     browser.fill(&format!("#signal-payload-{signal}"), "1250");
     browser.click(&format!("#repair-{signal} form:first-of-type button"));
-    browser.see("#notice", "The signal has another payload.");
+    browser.see("#notice", "The signal has a new payload.");
     browser.see("#status", "done");
 }

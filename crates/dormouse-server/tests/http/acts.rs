@@ -161,12 +161,12 @@ async fn a_question_is_claimed_and_answered(database: Database) {
     assert_eq!(leads_to(&answer), format!("{here}?notice=claimed"));
     assert_eq!(newest(&site).await, entry("interaction.claim", asked, "ok"));
     let claimed = browser.page(&here).await;
-    assert!(claimed.contains("You have claimed it.") && claimed.contains("Give it back"), "{claimed}");
+    assert!(claimed.contains("You have claimed it.") && claimed.contains("Release it"), "{claimed}");
     let answer = browser.submit(&here, &format!("{here}/complete"), &[("output", "true")]).await;
     assert_eq!(leads_to(&answer), format!("{here}?notice=answered"));
     assert_eq!(newest(&site).await, entry("interaction.complete", asked, "ok"));
     assert_eq!(site.until(id, "done").await["output"], true);
-    assert!(browser.page("/inbox").await.contains("Nothing is asked."));
+    assert!(browser.page("/inbox").await.contains("No questions."));
     // Somebody else's claim leaves nothing to send.
     let (_, other) = site.review("a bill").await;
     let claim = json!({ "assignee": "ada", "seconds": 600 });

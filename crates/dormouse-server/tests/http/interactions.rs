@@ -95,7 +95,7 @@ async fn an_interaction_is_listed_for_whom_it_is_asked_of_and_tells_who_answered
         let page = browser.page(&format!("/inbox{filter}")).await;
         assert!(page.contains("a bill") && page.contains("chef, critics"), "{page}");
     }
-    assert!(browser.page("/inbox?group=cooks").await.contains("Nothing is asked."));
+    assert!(browser.page("/inbox?group=cooks").await.contains("No questions."));
     assert!(browser.page(&format!("/inbox/{bill}")).await.contains("chef, critics"));
     assert!(browser.page(&format!("/inbox/{menu}")).await.contains("Answered by"));
 }

@@ -27,16 +27,16 @@ async fn every_page_says_in_words_that_it_is_empty(database: Database) {
     let site = database.open().await;
     let browser = site.browser();
     for (path, told) in [
-        ("/", "Nobody waits for a signal."),
+        ("/", "No instance awaits a signal."),
         ("/", "Nothing has failed."),
         ("/instances", "There are no instances yet."),
         ("/instances?machine=none&status=failed", "No instance matches."),
-        ("/waiting", "Nobody waits for a signal."),
-        ("/waiting?signal=none", "Nobody waits for it now."),
-        ("/inbox", "Nothing is asked."),
+        ("/waiting", "No instance awaits a signal."),
+        ("/waiting?signal=none", "No instance awaits it now."),
+        ("/inbox", "No questions."),
         ("/audit", "Nothing was changed yet."),
         ("/audit?who=nobody", "No entry matches."),
-        ("/instances/bulk?verb=cancel", "No instance is meant."),
+        ("/instances/bulk?verb=cancel", "No instance is selected."),
     ] {
         let page = browser.page(path).await;
         assert!(page.contains(told), "{path}: {page}");
@@ -72,7 +72,10 @@ async fn every_page_shows_what_there_is(database: Database) {
                 "What if…",
             ],
         ),
-        (format!("/instances/{id}/what-if"), vec!["Nothing is run and nothing is changed", "a signal comes"]),
+        (
+            format!("/instances/{id}/what-if"),
+            vec!["This runs no act and changes nothing", "a signal arrives"],
+        ),
         (
             format!("/instances/{id}/what-if?happening=signal&signal=paid&payload=5"),
             vec!["It may go 2 ways", "is done", "fails: as declared"],
