@@ -1,5 +1,5 @@
-//! What idle watchers cost an engine at work: the same load with and without thousands of them, in turn. Processor
-//! time is told too, as it is the same on a machine that has other things to do.
+//! Measures what idle watchers cost a busy engine: the same load with and without thousands of them, in turn. Also
+//! reports processor time, which does not depend on other load on the machine.
 //!
 //! `cargo run --release -p dormouse-server --example watchers -- 10000`
 //!
@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 const JOBS: u64 = 40_000;
 const BATCH: u64 = 250;
 const ROUNDS: usize = 5;
-/// Connections that are made at a time.
+/// How many connections are opened at once.
 const AT_A_TIME: usize = 64;
 
 #[tokio::main]
@@ -30,7 +30,7 @@ async fn main() -> Result<(), BoxError> {
     match &args[..] {
         [word, address, count] if word == "watch" => watch(address.parse()?, count.parse()?).await,
         [count] => measure(count.parse()?).await,
-        _ => Err("say how many watchers: watchers 10000".into()),
+        _ => Err("usage: watchers COUNT, such as watchers 10000".into()),
     }
 }
 
@@ -58,7 +58,7 @@ async fn measure(count: usize) -> Result<(), BoxError> {
     let bind = SocketAddr::from(([127, 0, 0, 1], 0));
     tokio::spawn(async move {
         let tell = |address| {
-            // Who asked is waiting for it in the next line.
+            // The caller waits for it in the next line.
             let _ = ready.send(address);
         };
         listen(server, bind, &mut stop, tell).await
@@ -84,7 +84,7 @@ async fn measure(count: usize) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// What a load took.
+/// The cost of a load.
 #[derive(Clone, Copy)]
 struct Figures {
     jobs_per_s: f64,
@@ -154,13 +154,13 @@ impl Watchers {
 
 impl Drop for Watchers {
     fn drop(&mut self) {
-        // It ends when nobody is left to talk to.
+        // It ends when this process hangs up.
         drop(self.0.stdin.take());
         let _ = self.0.wait();
     }
 }
 
-/// Watches, and says so when all of them do.
+/// Opens the watchers, and reports when all of them are connected.
 async fn watch(address: SocketAddr, count: usize) -> Result<(), BoxError> {
     let mut watching = Vec::with_capacity(count);
     while watching.len() < count {
@@ -175,7 +175,7 @@ async fn watch(address: SocketAddr, count: usize) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// A stream whose first bytes have come.
+/// A stream whose first bytes have arrived.
 async fn open(address: SocketAddr) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET /v1/events?instance=1 HTTP/1.1\r\nHost: {address}\r\n\r\n");

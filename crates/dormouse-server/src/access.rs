@@ -1,4 +1,4 @@
-//! Who may come in: API keys, or anyone on this host if there are none.
+//! Access: holders of API keys, or anyone on this host if there are no keys.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,12 +14,12 @@ use subtle::ConstantTimeEq as _;
 
 use crate::problem::{Cause, Problem};
 
-/// In which namespace a request that needs no API key is meant.
+/// The header that names the namespace of a request without an API key.
 pub(crate) const NAMESPACE_HEADER: &str = "dormouse-namespace";
-/// What every API key starts with, so that people and scanners know one when they see it.
+/// The prefix of every API key, so that people and secret scanners recognize one.
 const KEY_PREFIX: &str = "dmk_";
-/// How long a key is believed in without a look at the store: a revoked one is refused after that. A server that is open
-/// until the first key looks for one as often.
+/// How long a key is cached. A revoked key is refused after that time. A server that is open until the first key checks
+/// for one as often.
 pub(crate) const BELIEVED_FOR: Duration = Duration::from_secs(2);
 const BELIEVED_MAX: usize = 4096;
 
@@ -35,27 +35,27 @@ enum Way {
 }
 
 impl Access {
-    /// Whoever has an API key, for that key's namespace and within its scope.
+    /// Admits holders of an API key, in the key's namespace and within its scope.
     pub fn keys() -> Self {
         Self(Way::Keys)
     }
 
-    /// Anyone, for everything but making API keys. Only for a server that listens on the loopback interface: requests
-    /// must name `localhost` or a loopback address as their host, so that no page of another site gets here by a name
-    /// of its own (DNS rebinding), and must not say that they came through a proxy.
+    /// Admits anyone, for everything except creating API keys. Use it only for a server that listens on the loopback
+    /// interface. Requests must name `localhost` or a loopback address as their host, which protects against DNS
+    /// rebinding by other sites, and must not come through a proxy.
     ///
-    /// It stays open when API keys are made; see [`Access::open_until_first_key`].
+    /// The server stays open when API keys are created; see [`Access::open_until_first_key`] for one that does not.
     pub fn open_on_loopback() -> Self {
         Self(Way::Loopback { hosts: Vec::new(), until_first_key: false })
     }
 
-    /// As [`Access::open_on_loopback`] until the first API key is made, by whichever process; then as
-    /// [`Access::keys`]. The server notices within two seconds, and does not open again while it runs.
+    /// Like [`Access::open_on_loopback`] until any process creates the first API key, then like [`Access::keys`]. The
+    /// server notices the key within two seconds, and does not open again while it runs.
     pub fn open_until_first_key() -> Self {
         Self(Way::Loopback { hosts: Vec::new(), until_first_key: true })
     }
 
-    /// Lets requests name this host as well. Without effect where API keys decide.
+    /// Also accepts requests that name this host. Has no effect if API keys are required.
     #[must_use]
     pub fn allow_host(mut self, host: impl AsRef<str>) -> Self {
         if let Way::Loopback { hosts, .. } = &mut self.0 {
@@ -64,7 +64,7 @@ impl Access {
         self
     }
 
-    /// Whoever calls the router in this process, under this name.
+    /// Admits every caller of the router in this process, under this name.
     pub(crate) fn trusted(who: impl Into<String>) -> Self {
         Self(Way::Trusted { who: who.into() })
     }
@@ -79,24 +79,24 @@ pub(crate) struct Caller {
     pub(crate) pass: Pass,
 }
 
-/// What let a caller in, to be looked at again while they stay.
+/// Why a caller was admitted, to be checked again during long requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
-    /// What needs no look: a public route, a resume token, this process itself.
+    /// Needs no further check: a public route, a resume token, this process itself.
     Free,
     /// The server was open to anyone.
     Open,
-    /// An API key, by its public part and the hash of the other.
+    /// An API key, by its public part and the hash of its secret.
     Key { id: String, hash: [u8; 32] },
 }
 
 impl Caller {
-    /// Whoever asks for what is for everyone.
+    /// The caller of a public route.
     pub(crate) fn nobody() -> Self {
         Self::free("nobody".to_owned(), DEFAULT_NAMESPACE.to_owned())
     }
 
-    /// Whoever has a resume token of this namespace.
+    /// The holder of a resume token of this namespace.
     pub(crate) fn token_holder(namespace: String) -> Self {
         Self::free("resume token".to_owned(), namespace)
     }
@@ -114,13 +114,13 @@ impl From<ApiKey> for Caller {
     }
 }
 
-/// Tells who a caller is.
+/// Identifies callers and checks their access.
 pub(crate) struct Door {
     access: Access,
     believed: Mutex<HashMap<String, (Instant, ApiKey)>>,
-    /// Whether a server that was open has been closed by the first API key.
+    /// Whether the first API key has closed a server that was open.
     is_closed: AtomicBool,
-    /// When it was last looked for one.
+    /// When the store was last checked for one.
     looked: Mutex<Option<Instant>>,
 }
 
@@ -134,24 +134,24 @@ impl Door {
         }
     }
 
-    /// Closes the door if it is open until the first API key, and there is one now.
+    /// Requires API keys from now on if the server is open until the first key, and there is one.
     pub(crate) async fn look_for_keys(&self, store: &dyn ServerStore) -> Result<(), Problem> {
         let Way::Loopback { until_first_key: true, .. } = &self.access.0 else { return Ok(()) };
         let is_known = || self.looked().is_some_and(|looked| looked.elapsed() < BELIEVED_FOR);
         if self.is_closed.load(Ordering::Acquire) || is_known() {
             return Ok(());
         }
-        // One that was made while the store was asked may not be in its answer.
+        // Take the time before the query: a key created during the query may not be in its result.
         let asked = Instant::now();
         let is_keyed = !store.api_keys(None).await?.is_empty();
         if is_keyed && !self.is_closed.swap(true, Ordering::AcqRel) {
-            tracing::info!("there is an API key now: from here on, every request needs one");
+            tracing::info!("the first API key exists: every request needs a key from now on");
         }
         *self.looked() = Some(asked);
         Ok(())
     }
 
-    /// Whether what let a caller in would let them in now.
+    /// Whether a caller who was admitted would still be admitted now.
     pub(crate) async fn is_good(&self, pass: &Pass, store: &dyn ServerStore) -> Result<bool, Problem> {
         match pass {
             Pass::Free => Ok(true),
@@ -163,7 +163,7 @@ impl Door {
         }
     }
 
-    /// Resolves when a caller's API key was revoked or has expired, or the door that was open has been closed.
+    /// Resolves when a caller's API key is revoked or expires, or when a server that was open requires API keys.
     pub(crate) async fn shut(&self, pass: &Pass, store: &dyn ServerStore) {
         if *pass == Pass::Free {
             return std::future::pending().await;
@@ -173,14 +173,16 @@ impl Door {
             match self.is_good(pass, store).await {
                 Ok(true) => {}
                 Ok(false) => return,
-                // A store that does not answer has revoked nothing, and has nothing to tell either.
-                Err(problem) => tracing::debug!(?problem, "could not look whether an API key still holds"),
+                // A store that does not answer has not revoked the key.
+                Err(problem) => {
+                    tracing::debug!(?problem, "could not check whether an API key is still valid")
+                }
             }
         }
     }
 
-    /// Refuses a request that comes from a page of another site, or through a proxy, where nothing asks who is there.
-    /// Probes need no more than this.
+    /// On a server without API keys, refuses requests from pages of other sites and requests through a proxy. Probes
+    /// need no further check.
     pub(crate) fn check_host(&self, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
         let Way::Loopback { hosts, .. } = &self.access.0 else { return Ok(()) };
         if self.asks_for_keys() {
@@ -188,8 +190,7 @@ impl Door {
         }
         if let Some(header) = headers.keys().find(|name| is_of_a_proxy(name.as_str())) {
             let told = format!(
-                "the request came through a proxy (it has the header `{header}`), and this server does not ask who is \
-                 behind it: make an API key with `keys create`"
+                "the request came through a proxy (it has the header `{header}`), but this server does not require API keys: create one with `keys create`"
             );
             return Err(Problem::new(Cause::Proxied, told));
         }
@@ -199,7 +200,7 @@ impl Door {
             return Err(Problem::new(Cause::UntrustedHost, told));
         }
         let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
-        // Another port of this host is another site: who knows what is served there.
+        // Another port of this host is another site, and may serve anything.
         let is_ours =
             |origin: &str| origin.split_once("://").is_some_and(|(_, from)| from.eq_ignore_ascii_case(host));
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -208,9 +209,9 @@ impl Door {
             let told = "a page of another site may not change anything here";
             return Err(Problem::new(Cause::UntrustedOrigin, told));
         }
-        // A link from elsewhere may lead here; what another page loads for itself may not.
+        // Another site may link here, but may not load anything from here.
         if is_foreign && text("sec-fetch-mode") != Some("navigate") {
-            let told = "a page of another site may lead here, but not load anything from here";
+            let told = "a page of another site may link here, but may not load anything from here";
             return Err(Problem::new(Cause::UntrustedOrigin, told));
         }
         Ok(())
@@ -229,7 +230,9 @@ impl Door {
         let namespace = match headers.get(NAMESPACE_HEADER) {
             None => DEFAULT_NAMESPACE,
             Some(name) => name.to_str().map_err(|_| {
-                Problem::invalid(format!("the header {NAMESPACE_HEADER} holds more than visible ASCII"))
+                Problem::invalid(format!(
+                    "the header {NAMESPACE_HEADER} may contain only visible ASCII characters"
+                ))
             })?,
         };
         Ok(Caller { who: who.to_owned(), namespace: namespace.to_owned(), scope: Scope::Admin, pass })
@@ -249,18 +252,18 @@ impl Door {
         self.key(sent, store).await?.map(Caller::from).ok_or_else(unknown)
     }
 
-    /// Whether callers have to show an API key, or a session that was opened with one.
+    /// Whether callers need an API key, or a session that was opened with one.
     pub(crate) fn asks_for_keys(&self) -> bool {
         matches!(self.access.0, Way::Keys) || self.is_closed.load(Ordering::Acquire)
     }
 
-    /// The API key that this is, if it opens anything now.
+    /// Looks up an API key; `None` if it is not valid now.
     pub(crate) async fn key(&self, sent: &str, store: &dyn ServerStore) -> Result<Option<ApiKey>, Problem> {
         let Some((id, hash)) = split(sent) else { return Ok(None) };
         self.key_of(id, &hash, store).await
     }
 
-    /// The API key with this public part, if its secret has this hash and it opens anything now.
+    /// The API key with this public part, if its secret has this hash and it is valid now.
     pub(crate) async fn key_of(
         &self,
         id: &str,
@@ -301,7 +304,7 @@ impl Door {
     }
 }
 
-/// Whether a proxy adds a header of this name to what it passes on.
+/// Whether proxies add a header of this name to requests.
 fn is_of_a_proxy(name: &str) -> bool {
     matches!(name, "forwarded" | "via" | "x-real-ip") || name.starts_with("x-forwarded-")
 }
@@ -316,7 +319,7 @@ fn is_local(host: &str, allowed: &[String]) -> bool {
     name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) || allowed.contains(&name)
 }
 
-/// A new API key: what is stored, and the secret that is shown once.
+/// A new API key: the stored part, and the secret that is shown once.
 pub(crate) fn make_key(
     label: String,
     namespace: String,
@@ -332,23 +335,23 @@ pub(crate) fn make_key(
 pub(crate) fn random() -> Result<[u8; 32], Problem> {
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).map(|()| bytes).map_err(|error| {
-        tracing::error!(%error, "the system gives no random bytes");
-        Problem::new(Cause::Internal, "no random bytes could be had, so no secret was made")
+        tracing::error!(%error, "the system returned no random bytes");
+        Problem::new(Cause::Internal, "the system returned no random bytes, so no secret was created")
     })
 }
 
-/// An API key's public part, and the hash of the other.
+/// An API key's public part, and the hash of its secret.
 fn split(key: &str) -> Option<(&str, [u8; 32])> {
     let (id, secret) = key.strip_prefix(KEY_PREFIX)?.split_once('_')?;
     Some((id, hash(secret)))
 }
 
-/// A plain hash will do: 256 random bits cannot be guessed, however fast guesses are.
+/// A plain hash is enough: 256 random bits cannot be guessed, however fast the hash is.
 pub(crate) fn hash(secret: &str) -> [u8; 32] {
     Sha256::digest(secret.as_bytes()).into()
 }
 
-/// Takes as long for a near miss as for a wide one.
+/// Compares in constant time.
 pub(crate) fn is_same(a: &[u8; 32], b: &[u8; 32]) -> bool {
     a.ct_eq(b).into()
 }

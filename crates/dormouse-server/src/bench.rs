@@ -1,7 +1,7 @@
-//! `dormouse bench`: what a store does on this machine, every commit fsynced.
+//! `dormouse bench`: measures a store on this machine, with every commit fsynced.
 //!
-//! The configurations take turns, round after round, so that a noisy neighbour falls on all of them; the
-//! table shows the median round.
+//! The configurations take turns, round after round, so that a noisy neighbour affects all of them. The table shows the
+//! median round.
 
 mod bed;
 mod beside;
@@ -23,13 +23,13 @@ pub(crate) struct Args {
     /// A tenth of the load, for a first impression.
     #[arg(long)]
     quick: bool,
-    /// Where to put the files; they are removed afterwards.
+    /// The directory for the files; they are removed afterwards.
     #[arg(long, default_value = ".")]
     dir: std::path::PathBuf,
-    /// Only the ratios: what must not depend on places, tenants and processes.
+    /// Measure only the ratios: figures that must not depend on places, tenants and processes.
     #[arg(long)]
     ratios: bool,
-    /// What this process does beside the one that measures.
+    /// The role of this process beside the one that measures.
     #[arg(long, hide = true, requires = "beside_url")]
     beside: Option<beside::Role>,
     /// The address of the store that it shares with that one.
@@ -37,8 +37,8 @@ pub(crate) struct Args {
     beside_url: Option<String>,
 }
 
-/// Measures and prints. With the address of a database on a PostgreSQL server, it measures on new ones beside that,
-/// which are removed afterwards.
+/// Measures and prints. With the address of a database on a PostgreSQL server, it creates new databases on that server,
+/// and removes them afterwards.
 pub(crate) async fn run(json: bool, server: Option<String>, args: Args) -> Result<(), BoxError> {
     if let Some((role, url)) = args.beside.zip(args.beside_url.as_deref()) {
         return beside::run(role, url).await;

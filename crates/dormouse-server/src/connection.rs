@@ -1,8 +1,8 @@
-//! One connection: requests are read and answered by hyper, and an answer that goes on is written here.
+//! One connection. hyper reads requests and writes responses, except endless responses, which are written here.
 //!
-//! hyper keeps two buffers of 8 KiB, and what it knows of the request, for as long as an answer takes. That is little for
-//! an answer that ends, and most of what a stream of events costs, which stays open for days and is silent nearly always.
-//! So the connection is taken from hyper when such an answer begins.
+//! hyper keeps two buffers of 8 KiB and the state of the request for as long as a response takes. That is little for a
+//! response that ends, but most of the cost of an event stream, which stays open for days and is almost always silent.
+//! So the connection is taken from hyper when such a response begins.
 
 use std::future::{pending, poll_fn};
 use std::io;
@@ -32,23 +32,23 @@ use tokio_util::sync::CancellationToken;
 use crate::patient::Patient;
 use crate::server::goes_on;
 
-/// A caller that was let in, before it has said anything.
+/// An accepted connection, before its first request.
 pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
     pub(crate) from: SocketAddr,
     pub(crate) router: Router,
-    /// How long an answer waits for a caller that does not read it.
+    /// How long a response waits for a caller that does not read it.
     pub(crate) answer_within: Duration,
     pub(crate) stopping: CancellationToken,
-    /// Held while it lasts.
+    /// Counts the connection against the limit while it is open.
     pub(crate) place: OwnedSemaphorePermit,
 }
 
-/// An answer that goes on, between the service that has it and the task that will write it.
+/// An endless response on its way from the service to the task that will write it.
 type GoesOn = Arc<Mutex<Option<Response<Body>>>>;
 
 impl Connection {
-    /// Serves in a task of its own until either side has enough.
+    /// Serves the connection in a task of its own until either side closes it.
     pub(crate) fn serve(self, http: &http1::Builder) {
         let Self { stream, from, router, answer_within, stopping, place } = self;
         let goes_on = GoesOn::default();
@@ -73,8 +73,8 @@ impl Connection {
                 if let Poll::Ready(ended) = requests.as_mut().poll(cx) {
                     return Poll::Ready(Err(ended));
                 }
-                // hyper has written all that the socket takes. If that is not all it has, as with a caller that asks again
-                // before it has read, it is polled again when there is room.
+                // hyper has written as much as the socket takes. If it has more, because the caller sends requests
+                // before it reads responses, it is polled again when there is room.
                 if blocked.is_set() {
                     return Poll::Pending;
                 }
@@ -84,7 +84,7 @@ impl Connection {
             match answer.await {
                 Ok(answer) => {
                     let io = Pin::into_inner(requests).into_parts().io.into_inner();
-                    // A task is as large as the largest thing it ever waits for: this is a small one.
+                    // A task is as large as the largest future it ever awaits: this one is small.
                     tokio::spawn(async move {
                         log(stream_out(io, answer).await);
                         drop(place);
@@ -106,13 +106,13 @@ fn log<E: std::fmt::Display>(ended: Result<(), E>) {
     }
 }
 
-/// Answers a request. An answer that goes on is put down for whoever polls this, who then takes the connection.
+/// Answers a request. An endless response is left for the task that polls this, which then takes the connection.
 async fn respond(
     router: Router,
     request: Request<Incoming>,
     taken: GoesOn,
 ) -> Result<Response<Body>, std::convert::Infallible> {
-    // To a HEAD, its head is the whole answer.
+    // The response to a HEAD request has no body.
     let is_get = request.method() == Method::GET;
     let answer = TowerToHyperService::new(router).call(request).await?;
     if !is_get || !goes_on(&answer) {
@@ -122,12 +122,12 @@ async fn respond(
     pending().await
 }
 
-/// Writes an answer whose end is the end of the connection, until the caller hangs up.
+/// Writes a response that ends with the connection, until the caller hangs up.
 async fn stream_out(mut io: Patient, answer: Response<Body>) -> io::Result<()> {
     let (head, body) = answer.into_parts();
     io.write_all(&written(head)).await?;
     let mut body = body.into_data_stream();
-    // Whatever a caller sends now is too late to be answered.
+    // Further requests on this connection are not answered.
     let mut ignored = [0; 64];
     loop {
         tokio::select! {
@@ -141,7 +141,7 @@ async fn stream_out(mut io: Patient, answer: Response<Body>) -> io::Result<()> {
     }
 }
 
-/// The head of an answer whose end is the end of the connection, as HTTP/1.1 has it.
+/// The head of an HTTP/1.1 response that ends with the connection.
 fn written(head: axum::http::response::Parts) -> Vec<u8> {
     let mut text = Vec::with_capacity(512);
     let status = head.status;

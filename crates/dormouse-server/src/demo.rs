@@ -1,4 +1,4 @@
-//! `dormouse demo`: an order shop to watch, interrupt and start again.
+//! `dormouse demo`: a shop to watch, interrupt and start again.
 
 mod frame;
 mod line_item;
@@ -28,9 +28,9 @@ use self::picture::{Picture, count};
 use self::refund::Refunds;
 use self::view::View;
 
-/// Ended orders are kept this long, so that the file does not grow for ever.
+/// How long ended orders are kept, so that the file does not grow forever.
 const ENDED_KEPT: Duration = Duration::from_secs(600);
-/// How long a start waits to hear what a dead process left behind.
+/// How long a start waits to learn what a dead process left behind.
 const TAKE_BACK_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(clap::Parser)]
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// Stop after this long instead of at Ctrl-C.
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
-    /// Print one line a second; this is so anyway when the output is not a terminal.
+    /// Print one line per second; the default if the output is not a terminal.
     #[arg(long)]
     plain: bool,
 }
@@ -68,7 +68,7 @@ pub(crate) async fn run(db: PathBuf, args: Args) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// The shop without its picture: whoever serves it shows it in another way.
+/// The shop without its picture, for `dev`, which shows it on the dashboard.
 pub(crate) struct Shopkeeper {
     engine: Engine,
     world: tokio::task::JoinHandle<()>,
@@ -94,7 +94,7 @@ impl Shopkeeper {
         self.engine.client()
     }
 
-    /// Lets what runs end.
+    /// Waits for running steps to end.
     pub(crate) async fn close(self) {
         self.world.abort();
         self.refunds.abort();
@@ -102,7 +102,7 @@ impl Shopkeeper {
     }
 }
 
-/// What everyone in the demo needs.
+/// What every part of the demo needs.
 #[derive(Clone)]
 struct Stage {
     client: Client,
@@ -128,7 +128,7 @@ impl Stage {
             .await
     }
 
-    /// Places the first orders in a new database, or says what an old one held.
+    /// Places the first orders in a new database, or reports what an existing one contains.
     async fn open(&self, found: &Stats, orders: u64) -> Result<()> {
         if count(found, "order", |_| true) == 0 {
             world::place_orders(&self.client, orders).await?;
@@ -148,7 +148,7 @@ impl Stage {
         Ok(())
     }
 
-    /// How many claims the engine took back. None, if a process that lives on holds them.
+    /// How many claims the engine took back. `None` if a live process holds them.
     async fn taken_back(&self) -> u64 {
         let deadline = Instant::now() + TAKE_BACK_WITHIN;
         while self.meter.counts().reaped == 0 && Instant::now() < deadline {
@@ -157,7 +157,7 @@ impl Stage {
         self.meter.counts().reaped
     }
 
-    /// Shows picture after picture until someone asks to stop, or nobody reads any more.
+    /// Shows picture after picture until a request to stop, or until nobody reads the output any more.
     async fn show(&self, view: View, db: &Path, args: &Args, stop: &mut Stop) -> Result<()> {
         let mut picture = Picture::new(db.to_owned());
         let time_is_up = time_is_up(args.seconds);
@@ -185,7 +185,7 @@ async fn time_is_up(seconds: Option<u64>) {
     }
 }
 
-/// Logs only if asked to, and never into the live picture.
+/// Logs only on request, and never into the live picture.
 fn log(view: View, db: &Path) -> Result<(), BoxError> {
     if std::env::var_os("RUST_LOG").is_none() {
         return Ok(());

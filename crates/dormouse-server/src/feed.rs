@@ -1,7 +1,7 @@
-//! The feed of changes: one reader of the history for all who watch, however many they are.
+//! The feed of changes: one reader of the history for any number of watchers.
 //!
-//! Who wants to hear of the same things is in one group, and a group is woken only by what it wants to hear of: a
-//! thousand pages that are open on a thousand sleeping instances cost a busy engine nothing but the look into a table.
+//! Watchers with the same filter form a group, and only changes that match the filter wake a group. A thousand pages
+//! that are open on a thousand sleeping instances cost a busy engine only the lookup in a table.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,12 +14,13 @@ use tokio::sync::broadcast::error::RecvError;
 
 /// Changes read at a time.
 pub(crate) const ROWS_MAX: usize = 500;
-/// Stretches that a slow watcher may fall behind before it reads for itself: of many instances, and of one.
+/// How many batches a slow watcher may fall behind before it has to read the history itself: for many instances, and
+/// for one.
 const BEHIND_MAX: usize = 64;
 const BEHIND_ONE_MAX: usize = 8;
-/// Changes that come together are told together.
+/// How long to gather changes that arrive together.
 const GATHER: Duration = Duration::from_millis(50);
-/// How often to look for what other processes did.
+/// How often to look for changes made by other processes.
 const POLL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Feed {
@@ -27,7 +28,7 @@ pub(crate) struct Feed {
     listeners: Mutex<Listeners>,
 }
 
-/// What a listener wants to hear of: everything, unless something is set.
+/// The filter of a listener: everything, unless something is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interest {
     pub(crate) namespace: Option<String>,
@@ -55,20 +56,20 @@ impl Interest {
     }
 }
 
-/// What a listener hears.
+/// What a listener receives.
 #[derive(Clone)]
 pub(crate) enum News {
-    /// Some changes of a stretch; none means that positions start over.
+    /// The changes of a batch that match the filter; an empty batch means that positions start over.
     Changes(Stretch),
-    /// What a running step reports.
+    /// The progress of a running step.
     Progress(Arc<Progress>),
 }
 
-/// Changes that were read together.
+/// A batch of changes that were read together.
 #[derive(Clone)]
 pub(crate) struct Stretch {
     changes: Arc<[Change]>,
-    /// Which of them are of interest, in order.
+    /// The indexes of those that match the filter, in order.
     told: Arc<[usize]>,
 }
 
@@ -81,7 +82,7 @@ impl Stretch {
         self.changes.is_empty()
     }
 
-    /// The number of its last change, told or not.
+    /// The number of its last change, whether it matches the filter or not.
     pub(crate) fn last(&self) -> Option<i64> {
         self.changes.last().map(|change| change.id)
     }
@@ -90,19 +91,19 @@ impl Stretch {
 #[derive(Default)]
 struct Listeners {
     is_read: bool,
-    /// By the instance that they want to hear of, if it is one.
+    /// Groups by the instance in their filter, if it names one.
     groups: HashMap<Option<i64>, Vec<Group>>,
 }
 
-/// Those who want to hear of the same.
+/// Listeners with the same filter.
 struct Group {
     interest: Interest,
     sender: broadcast::Sender<News>,
-    /// What of the stretch at hand is of interest.
+    /// The indexes of the current batch that match the filter.
     told: Vec<usize>,
 }
 
-/// Hears of what it wants to, for as long as it is kept.
+/// A subscription to the feed, until it is dropped.
 pub(crate) struct Listener {
     feed: Arc<Feed>,
     interest: Interest,
@@ -119,7 +120,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let mut listeners = self.feed.lock();
         let Some(groups) = listeners.groups.get_mut(&self.interest.instance) else { return };
-        // Its own receiver is still counted.
+        // The count still includes this listener's own receiver.
         groups.retain(|group| group.interest != self.interest || group.sender.receiver_count() > 1);
         if groups.is_empty() {
             listeners.groups.remove(&self.interest.instance);
@@ -132,7 +133,7 @@ impl Feed {
         Self { store, listeners: Mutex::default() }
     }
 
-    /// Hears of every change from now on that is of interest. The reader runs while anyone listens.
+    /// Subscribes to every change from now on that matches the filter. The reader runs while anyone listens.
     pub(crate) async fn listen(self: &Arc<Self>, interest: Interest) -> Result<Listener> {
         if let Some(receiver) = self.lock().join_reader(&interest) {
             return Ok(Listener { feed: self.clone(), interest, receiver });
@@ -140,7 +141,7 @@ impl Feed {
         let position = self.store.changes(None, None, 0).await?.next;
         let reported = self.store.reports(Reports::Newest, 1).await?.first().map_or(0, |report| report.place);
         let mut listeners = self.lock();
-        // Another listener may have been faster.
+        // Another listener may have started the reader in the meantime.
         if !listeners.is_read {
             listeners.is_read = true;
             tokio::spawn(self.clone().read(position, reported));
@@ -165,14 +166,14 @@ impl Feed {
                         continue;
                     }
                 }
-                Err(error) => tracing::warn!(%error, "could not read what changed"),
+                Err(error) => tracing::warn!(%error, "could not read changes"),
             }
             match self.store.reports(Reports::After(reported), ROWS_MAX).await {
                 Ok(reports) => {
                     reported = reports.last().map_or(reported, |report| report.place);
                     self.lock().tell_reports(reports);
                 }
-                Err(error) => tracing::warn!(%error, "could not read what steps report"),
+                Err(error) => tracing::warn!(%error, "could not read the progress of steps"),
             }
             {
                 let mut listeners = self.lock();
@@ -192,7 +193,7 @@ impl Feed {
 }
 
 impl Listeners {
-    /// Nobody, if there is no reader to hear from.
+    /// `None` if no reader runs.
     fn join_reader(&mut self, interest: &Interest) -> Option<broadcast::Receiver<News>> {
         self.is_read.then(|| self.join(interest))
     }
@@ -225,7 +226,7 @@ impl Listeners {
             for group in self.groups.get_mut(&of).into_iter().flatten().filter(|group| !group.told.is_empty())
             {
                 let told = std::mem::take(&mut group.told).into();
-                // A group whose last listener leaves just now hears nothing more.
+                // Sending fails if the last listener of the group has just left.
                 let _ = group.sender.send(News::Changes(Stretch { changes: changes.clone(), told }));
             }
         }

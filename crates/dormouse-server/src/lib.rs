@@ -1,4 +1,4 @@
-//! The server of dormouse: an HTTP API and a dashboard to mount in any program, and a command line for them.
+//! The server of dormouse: an HTTP API and a dashboard that any program can mount, and a command line.
 //!
 //! - [`Server`] is the API and the dashboard over a database, as an [`axum::Router`].
 //! - [`main`] is the whole command line with your machines: `myshop serve`, `myshop worker`, `myshop ls`.

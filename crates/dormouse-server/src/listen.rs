@@ -1,4 +1,4 @@
-//! Serving a [`Server`] at an address, from the first request to the last.
+//! Serves a [`Server`] at an address until it is stopped.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,18 +16,18 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::Connection;
 use crate::{Access, Server, Stop};
 
-/// How long requests may go on after a stop was asked for.
+/// How long requests may continue after a request to stop.
 const DRAIN: Duration = Duration::from_secs(10);
-/// Whoever takes longer to say what they want, or says nothing for so long, is hung up on.
+/// A connection is closed if a request's head takes longer than this, or if it is idle for longer.
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
-/// Connections at a time; more wait to be taken.
+/// The most open connections; further ones wait to be accepted.
 const CONNECTIONS_MAX: u32 = 16 * 1024;
 /// How long to wait when the system has no room for another connection.
 const FULL_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until asked to stop, and then lets the requests under way end. A second request to stop ends it at once.
+/// Serves until a request to stop, then waits for the requests in progress. A second request to stop ends it at once.
 ///
-/// `ready` is told the address once requests are taken.
+/// Calls `ready` with the address once it accepts requests.
 pub async fn listen(
     server: Server,
     bind: SocketAddr,
@@ -49,17 +49,17 @@ pub async fn listen(
     drop(listener);
     stopping.cancel();
     tokio::select! {
-        // All places are free when all connections have ended.
+        // All permits are free when all connections have ended.
         _ = places.acquire_many(CONNECTIONS_MAX) => {}
         () = tokio::time::sleep(DRAIN) => {
-            tracing::warn!("the drain time is over: requests that are still under way are cut off");
+            tracing::warn!("the drain time is over: requests that are still in progress are cut off");
         }
         () = stop.requested() => {}
     }
     Ok(())
 }
 
-/// Takes connections for as long as it is polled.
+/// Accepts connections for as long as it is polled.
 async fn accept(
     listener: &TcpListener,
     router: &Router,
@@ -74,33 +74,33 @@ async fn accept(
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // A caller that hung up at once, or no room for another open file: both pass.
-                tracing::debug!(%error, "a connection could not be taken");
+                // The caller hung up at once, or there are too many open files: both pass.
+                tracing::debug!(%error, "a connection could not be accepted");
                 tokio::time::sleep(FULL_PAUSE).await;
                 continue;
             }
         };
         if let Err(error) = stream.set_nodelay(true) {
-            // It works without, a little later.
-            tracing::debug!(%error, "small parts of answers are not sent at once");
+            // It works without, only a little slower.
+            tracing::debug!(%error, "TCP_NODELAY could not be set: small parts of responses may be delayed");
         }
         let (router, stopping) = (router.clone(), stopping.clone());
         Connection { stream, from, router, answer_within, stopping, place }.serve(&http);
     }
 }
 
-/// What a command line says about who may come in.
+/// Who has access, as an option of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Auth {
-    /// Whoever has an API key.
+    /// Holders of an API key.
     Keys,
-    /// Anyone, also when there are API keys; only on the loopback interface.
+    /// Anyone, even if there are API keys; only on the loopback interface.
     Open,
 }
 
-/// Decides who may come in at this address, and refuses what would let anyone in from elsewhere.
+/// Decides who has access at this address, and refuses a combination that would admit anyone from other hosts.
 ///
-/// Unless said, API keys are asked for as soon as one was ever made, also while the server runs.
+/// Without `auth`, the server requires API keys as soon as one exists, even if it is created while the server runs.
 pub async fn access_at(
     client: &Client,
     bind: SocketAddr,
@@ -111,12 +111,11 @@ pub async fn access_at(
     let is_loopback = bind.ip().is_loopback();
     match auth.unwrap_or(if keys.is_empty() { Auth::Open } else { Auth::Keys }) {
         Auth::Open if !is_loopback => Err(format!(
-            "{bind} can be reached from other machines, and nothing would ask who is there: make an API key \
-             (`keys create --label me --scope admin`) and serve with `--auth keys`, or bind to 127.0.0.1"
+            "{bind} can be reached from other hosts, and no API key would be required: create an API key (`keys create --label me --scope admin`) and serve with `--auth keys`, or bind to 127.0.0.1"
         )
         .into()),
         Auth::Keys if !keys.iter().any(|key| key.is_live) => Err(
-            "API keys are asked for, and there is no live one: make one with `keys create --label me --scope admin`"
+            "API keys are required, but there is no live one: create one with `keys create --label me --scope admin`"
                 .into(),
         ),
         Auth::Keys => Ok(Access::keys()),

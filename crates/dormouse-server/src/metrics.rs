@@ -1,4 +1,4 @@
-//! Numbers for Prometheus: what this process counts, and what the database holds.
+//! Metrics for Prometheus: those of this process, and those of the database.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,12 +12,12 @@ use metrics::{
 
 use crate::sight::Sight;
 
-/// Upper bounds of the buckets of times, in seconds.
+/// Upper bounds of the buckets of durations, in seconds.
 const SECONDS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 /// Upper bounds of the buckets of sizes.
 const SIZES: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 256.0, 1024.0];
 
-/// Collects what is counted through the `metrics` facade, and tells it in the text format of Prometheus.
+/// Collects metrics from the `metrics` facade, and renders them in the text format of Prometheus.
 #[derive(Clone, Default)]
 pub struct Exporter(Arc<Mutex<Series>>);
 
@@ -38,15 +38,15 @@ struct Name {
 }
 
 impl Exporter {
-    /// Makes an exporter that hears what this whole process counts. There can be one such, of whatever kind, in a
-    /// process: `None` if there is another.
+    /// Installs an exporter as the metrics recorder of this process. A process can have only one recorder: returns
+    /// `None` if there is another one.
     pub fn install() -> Option<Self> {
         let exporter = Self::default();
         metrics::set_global_recorder(exporter.clone()).ok()?;
         Some(exporter)
     }
 
-    /// What was counted, but for that of machines which the caller does not see.
+    /// The metrics, except those of machines that the caller may not see.
     pub(crate) fn render(&self, sight: &Sight) -> String {
         let is_seen = |name: &Name| name.machine.as_deref().is_none_or(|machine| sight.sees(machine));
         let series = self.lock();
@@ -100,9 +100,9 @@ impl Recorder for Exporter {
 
 struct Buckets {
     bounds: &'static [f64],
-    /// One for each bound, and one for what is above them all.
+    /// One for each bound, and one for values above all of them.
     counts: Vec<AtomicU64>,
-    /// The bits of a sum.
+    /// The sum, as the bits of a float.
     sum: AtomicU64,
 }
 
@@ -134,7 +134,7 @@ impl HistogramFn for Buckets {
     }
 }
 
-/// What the database holds for this client's namespace.
+/// The metrics of the database for this client's namespace.
 pub(crate) async fn gauges(client: &Client) -> dormouse::Result<String> {
     let namespace = client.namespace();
     let store = client.store();
@@ -197,7 +197,7 @@ fn name(key: &Key) -> Name {
     Name { metric: key.name().to_owned(), labels: labels(&pairs), machine }
 }
 
-/// Labels as text. Their values come from users, so what would end one is escaped.
+/// Labels as text. Their values come from users, so characters that would end one are escaped.
 fn labels(pairs: &[(&str, &str)]) -> String {
     let escape = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let pairs: Vec<_> = pairs.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();

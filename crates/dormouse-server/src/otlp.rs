@@ -1,5 +1,5 @@
-//! Traces by OTLP over HTTP, for whoever collects them: on where the environment says where they go
-//! (`OTEL_EXPORTER_OTLP_ENDPOINT`), and set up by the other variables that OpenTelemetry has for it.
+//! Traces by OTLP over HTTP. Sent only if `OTEL_EXPORTER_OTLP_ENDPOINT` is set, and configured by OpenTelemetry's other
+//! environment variables.
 
 use std::env;
 use std::fmt;
@@ -28,13 +28,13 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::cli::conn::Server;
 
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
-/// A collector that takes longer for one batch loses it.
+/// A batch is lost if the collector takes longer than this.
 const SEND_WITHIN: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
-/// Hands spans on to the collector, if there is one: those of dormouse, and what else is told at info or above.
+/// Sends spans to the collector, if there is one: those of dormouse, and all others at info or above.
 pub(crate) fn layer<S>(service: &str) -> Option<impl Layer<S>>
 where
     S: tracing::Subscriber + for<'span> LookupSpan<'span>,
@@ -46,7 +46,7 @@ where
     }
     let provider = provider(service)
         .inspect_err(|error| {
-            eprintln!("no traces are sent, as OTLP cannot be set up: {}", inert(&error.to_string()));
+            eprintln!("no traces are sent, because OTLP cannot be set up: {}", inert(&error.to_string()));
         })
         .ok()?;
     let tracer = PROVIDER.get_or_init(|| provider).tracer("dormouse");
@@ -54,7 +54,7 @@ where
     Some(tracing_opentelemetry::layer().with_tracer(tracer).with_filter(told))
 }
 
-/// An error without the secrets of an address that it may repeat.
+/// An error without the secrets of an address that it may contain.
 fn inert(error: &str) -> String {
     let set = ENDPOINTS.iter().filter_map(|name| env::var(name).ok()).filter(|url| !url.is_empty());
     set.fold(error.to_owned(), |told, url| told.replace(&url, &dormouse::store::shown(&url)))
@@ -71,16 +71,16 @@ fn provider(service: &str) -> Result<SdkTracerProvider, Box<dyn std::error::Erro
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.build()).build())
 }
 
-/// Makes a request part of its caller's trace, if it says which that is.
+/// Makes a request part of its caller's trace, if the request names one.
 pub(crate) fn adopt(span: &tracing::Span, headers: &HeaderMap) {
     if headers.contains_key("traceparent") {
         let caller = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
-        // Without a layer that knows traces there is nothing to be part of.
+        // Fails without a tracing layer; then there is no trace.
         let _ = span.set_parent(caller);
     }
 }
 
-/// Sends what is still to be sent, and waits for it.
+/// Sends buffered traces, and waits for it.
 pub(crate) fn close() {
     if let Some(provider) = PROVIDER.get()
         && let Err(error) = provider.shutdown()
@@ -89,8 +89,8 @@ pub(crate) fn close() {
     }
 }
 
-/// Posts batches. It is called from a thread of OpenTelemetry's own, so it blocks there, on a runtime of its own: the
-/// program's may have ended by the time that the last batch is sent.
+/// Posts batches. OpenTelemetry calls it from a thread of its own, so it blocks there, on a runtime of its own: the
+/// program's runtime may have ended when the last batch is sent.
 struct Poster {
     runtime: Runtime,
     collector: OnceLock<Server>,

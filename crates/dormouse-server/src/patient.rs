@@ -1,4 +1,4 @@
-//! A socket whose patience with a caller that does not read is bounded.
+//! A socket that gives up on a caller that does not read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -13,12 +13,12 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::body::BYTES_PER_SECOND;
 
-/// Gives up on a caller that has kept it waiting for too long: `within`, and a second more for each
-/// [`BYTES_PER_SECOND`] that it took. Only the time in which the socket takes no bytes counts.
+/// Gives up on a caller that keeps writes waiting for too long: `within`, plus a second for each [`BYTES_PER_SECOND`]
+/// bytes that the caller read. Only the time in which the socket takes no bytes counts.
 pub(crate) struct Patient {
     stream: TcpStream,
     patience: Patience,
-    /// Since when it waits, and until the patience is used up.
+    /// Since when a write waits, and the timer that ends the wait.
     waits: Option<(Instant, Pin<Box<Sleep>>)>,
     blocked: Blocked,
 }
@@ -29,14 +29,14 @@ struct Patience {
 }
 
 impl Patience {
-    /// What is left after some bytes were waited for, and then taken.
+    /// The patience that is left after waiting for some bytes to be taken.
     fn spend(&mut self, waited: Duration, bytes: usize) {
         let earned = Duration::from_secs(1).mul_f64(bytes as f64 / BYTES_PER_SECOND as f64);
         self.left = (self.left.saturating_sub(waited) + earned).min(self.within);
     }
 }
 
-/// Whether a socket has bytes to write and takes none.
+/// Whether a socket has unsent bytes and takes no more.
 #[derive(Clone, Default)]
 pub(crate) struct Blocked(Arc<AtomicBool>);
 
@@ -56,14 +56,14 @@ impl Patient {
         self.blocked.clone()
     }
 
-    /// Counts what a write has come to.
+    /// Accounts for the result of a write.
     fn counted(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         self.blocked.0.store(written.is_pending(), Ordering::Relaxed);
         let Poll::Ready(written) = written else {
             let left = self.patience.left;
             let wait = || (Instant::now(), Box::pin(sleep(left)));
             ready!(self.waits.get_or_insert_with(wait).1.as_mut().poll(cx));
-            let told = "the caller does not read its answer";
+            let told = "the caller does not read the response";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, told)));
         };
         let waited = self.waits.take().map_or(Duration::ZERO, |(since, _)| since.elapsed());
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(ended.expect_err("nobody reads").kind(), io::ErrorKind::TimedOut);
         drop(patient);
         let mut read = Vec::new();
-        // What the system had taken still comes, or the connection is reset.
+        // Bytes that the system had accepted still arrive, or the connection is reset.
         let _ = caller.read_to_end(&mut read).await;
         assert!(read.len() < ANSWER);
     }

@@ -1,4 +1,4 @@
-//! Places for requests that last: long polls and event streams. No key and no namespace can take all of them.
+//! Limits for long-lasting requests: long polls and event streams. No key and no namespace can take all places.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -6,26 +6,26 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::access::Caller;
 use crate::problem::{Cause, Problem};
 
-/// How many requests of a kind that lasts may be under way at a time.
+/// How many long-lasting requests of one kind may be open at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtOnce {
-    /// In this server.
+    /// In the whole server.
     pub in_all: usize,
     /// For one namespace.
     pub per_namespace: usize,
-    /// For one API key; without keys, for all who come in without one.
+    /// For one API key; without keys, for all callers together.
     pub per_key: usize,
 }
 
 impl AtOnce {
-    /// So many in all: up to half of them for one namespace, and up to a quarter for one key.
+    /// This many in all, of which one namespace gets at most half, and one key at most a quarter.
     pub const fn of(in_all: usize) -> Self {
         Self { in_all, per_namespace: in_all.div_ceil(2), per_key: in_all.div_ceil(4) }
     }
 }
 
 pub(crate) struct Places {
-    /// What takes one, as a caller would say it.
+    /// The kind of request, for error messages.
     what: &'static str,
     at_once: AtOnce,
     taken: Mutex<Taken>,
@@ -50,7 +50,7 @@ impl Places {
         Arc::new(Self { what, at_once, taken: Mutex::default() })
     }
 
-    /// A place for this caller, or whose share is used up.
+    /// Takes a place for this caller, or fails with the share that is used up.
     pub(crate) fn take(self: &Arc<Self>, caller: &Caller) -> Result<Place, Problem> {
         let Caller { who, namespace, .. } = caller;
         let AtOnce { in_all, per_namespace, per_key } = self.at_once;
@@ -63,7 +63,10 @@ impl Places {
             return Err(self.too_many("namespace", "this namespace has", per_namespace));
         }
         if taken.in_all >= in_all {
-            let told = format!("this server has all the {} open that it can: {in_all}", self.what);
+            let told = format!(
+                "this server has too many {} open (the limit is {in_all}); try again later",
+                self.what
+            );
             return Err(Problem::new(Cause::Unavailable, told));
         }
         taken.in_all += 1;
@@ -74,7 +77,7 @@ impl Places {
 
     fn too_many(&self, of: &str, whose: &str, limit: usize) -> Problem {
         let what = self.what;
-        let told = format!("{whose} as many {what} open as it may: {limit}; let some end first");
+        let told = format!("{whose} too many {what} open (the limit is {limit}); close some first");
         Problem::new(Cause::TooManyAtOnce, told).with("of", of).with("limit", limit)
     }
 

@@ -1,4 +1,4 @@
-//! What was refused before anything was done, for the audit log: counted, so that nobody can fill it.
+//! Refusals in the audit log. They are counted, so that nobody can fill the log.
 //!
 //! The first refusal of a kind is recorded at once. Those of the same kind within a minute are counted, and recorded
 //! in one entry when the minute is over. Kinds are few: who was refused, what they wanted, and why.
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use dormouse::store::{NewAudit, ServerStore};
 
-/// How long refusals of a kind are counted before they are recorded together.
+/// How long refusals of one kind are counted before they are recorded together.
 const COUNTED_FOR: Duration = Duration::from_secs(60);
-/// Kinds that are counted apart at a time, of callers who have shown who they are; what is beyond is counted as one.
+/// How many kinds from authenticated callers are counted separately; further ones are counted together.
 const KNOWN_MAX: usize = 1024;
-/// The same of all others, who can come from as many addresses as they like.
+/// The same for all other callers, who can use any number of addresses.
 const STRANGERS_MAX: usize = 8;
-/// Who is named when there are too many to name.
+/// The name in the entry when there are too many callers to name.
 const OTHERS: &str = "others";
 
 /// Refusals of the last minute.
@@ -34,17 +34,17 @@ struct Kind {
 }
 
 impl Refusals {
-    /// Of callers who have shown who they are.
+    /// Refusals of authenticated callers.
     pub(crate) fn of_known() -> Self {
         Self { kinds_max: KNOWN_MAX, counts: Arc::default() }
     }
 
-    /// Of everybody else.
+    /// Refusals of everybody else.
     pub(crate) fn of_strangers() -> Self {
         Self { kinds_max: STRANGERS_MAX, counts: Arc::default() }
     }
 
-    /// Records a refusal, or counts it. A store that cannot take it does not make the refusal any less of one.
+    /// Records a refusal, or counts it. If the store cannot record it, the request is refused all the same.
     pub(crate) async fn note(&self, store: &Arc<dyn ServerStore>, entry: NewAudit) {
         self.note_for(COUNTED_FOR, store, entry).await;
     }
@@ -64,7 +64,7 @@ impl Refusals {
         });
     }
 
-    /// The entry, if it is the first of its kind; others are counted.
+    /// The entry to record if this refusal is the first of its kind; otherwise counts it.
     fn first(&self, entry: NewAudit) -> Option<(Kind, NewAudit)> {
         let NewAudit { namespace, who, what, result, .. } = entry.clone();
         let kind = Kind { namespace, who, what, result };

@@ -1,5 +1,5 @@
-//! A route: one entry of the table that the router, the access rules, the audit log and the OpenAPI document are
-//! made from. A handler's own types tell what it takes and what it answers, so none of these can drift apart.
+//! A route: one entry of the table that defines the router, the access rules, the audit log and the OpenAPI document. A
+//! handler's own types describe its input and its response, so these cannot drift apart.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use crate::body;
 use crate::problem::{Cause, Problem};
 use crate::server::App;
 
-/// What came in, decoded, and who sent it.
+/// A decoded request, and who sent it.
 pub(crate) struct Call<Q = Nothing, B = Nothing> {
     pub(crate) app: Arc<App>,
     pub(crate) caller: Caller,
@@ -29,15 +29,15 @@ pub(crate) struct Call<Q = Nothing, B = Nothing> {
     pub(crate) body: B,
 }
 
-/// What of a request is not decoded.
+/// The parts of a request that are not decoded.
 #[derive(Clone, Default)]
 pub(crate) struct Parts {
     /// The named parts of the path.
     pub(crate) path: Vec<(String, String)>,
-    /// The path as the caller wrote it, under whatever prefix.
+    /// The path as the caller wrote it, with any prefix.
     pub(crate) full_path: String,
     pub(crate) last_event_id: Option<String>,
-    /// The resume token in the path, once it has let its holder in.
+    /// The resume token in the path, after it was verified.
     pub(crate) token: Option<Opened>,
 }
 
@@ -61,23 +61,23 @@ impl<Q, B> Call<Q, B> {
     }
 }
 
-/// An instance as callers name it: its id, or `key:` and its key.
+/// An instance as callers name it: its id, or `key:` followed by its key.
 pub(crate) fn parse_target(text: &str) -> Result<Target, Problem> {
     if let Some(key) = text.strip_prefix("key:") {
         return Ok(Target::Key(key.to_owned()));
     }
     text.parse().map(|id| Target::Id(InstanceId(id))).map_err(|_| {
         let shown: String = text.chars().take(64).collect();
-        Problem::invalid(format!("{shown:?} names no instance: write its id, or `key:` and its key"))
+        Problem::invalid(format!("{shown:?} names no instance: write its id, or `key:` followed by its key"))
     })
 }
 
-/// A query or a body of which nothing is expected.
+/// An empty query or body.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nothing {}
 
-/// An answer with a body in JSON.
+/// A response with a JSON body.
 pub(crate) struct Answer<T> {
     status: StatusCode,
     location: Option<String>,
@@ -85,7 +85,7 @@ pub(crate) struct Answer<T> {
     body: T,
 }
 
-/// Says of an answer that the request changed nothing, as it had been done before.
+/// Marks a response to a request that changed nothing because it had been done before.
 #[derive(Clone)]
 pub(crate) struct Unchanged;
 
@@ -117,7 +117,7 @@ impl<T> Answer<T> {
     }
 }
 
-/// What a handler may answer with.
+/// What a handler may return.
 pub(crate) trait Reply {
     const MEDIA: &'static str;
     fn schema(schemas: &mut SchemaGenerator) -> Option<Schema>;
@@ -154,11 +154,11 @@ impl<T: Serialize + JsonSchema> Reply for Answer<T> {
 pub(crate) enum Needs {
     Nothing,
     Scope(Scope),
-    /// The resume token that its path ends with, and no API key.
+    /// The resume token at the end of its path, and no API key.
     Token,
 }
 
-/// The part of a path that is a resume token.
+/// The path parameter that is a resume token.
 pub(crate) const TOKEN: &str = "token";
 
 impl Needs {
@@ -167,7 +167,7 @@ impl Needs {
         match self {
             Self::Scope(needed) if caller.scope < needed => {
                 let has = caller.scope;
-                let told = format!("this needs an API key of scope {needed}, and yours is of scope {has}");
+                let told = format!("this requires an API key of scope {needed}, but yours has scope {has}");
                 Err(Problem::new(Cause::Forbidden, told))
             }
             _ => Ok(()),
@@ -180,18 +180,18 @@ pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
     pub(crate) needs: Needs,
-    /// What the audit log calls it; reading has no name there.
+    /// Its name in the audit log; routes that only read have none.
     pub(crate) audit: Option<&'static str>,
-    /// Whether its answer may be kept for a repeated request.
+    /// Whether its response may be stored for a repeated request.
     pub(crate) is_repeatable: bool,
-    /// Whether it may wait for long, or go on.
+    /// Whether it may wait for long, or stream without end.
     pub(crate) lasts: bool,
     pub(crate) summary: &'static str,
     pub(crate) describe: fn(&mut Schemas) -> Described,
     run: Box<dyn Fn(Undecoded) -> Running + Send + Sync>,
 }
 
-/// What a route takes and answers.
+/// The schemas of a route's input and response.
 pub(crate) struct Described {
     pub(crate) query: Schema,
     pub(crate) body: Option<Schema>,
@@ -199,13 +199,13 @@ pub(crate) struct Described {
     pub(crate) media: &'static str,
 }
 
-/// What comes in may leave out what goes out always has, so the two have schemas of their own.
+/// Input may omit fields that output always has, so the two have separate schemas.
 pub(crate) struct Schemas {
     pub(crate) incoming: SchemaGenerator,
     pub(crate) outgoing: SchemaGenerator,
 }
 
-/// A request that may be done, its query and body still text.
+/// An admitted request, with its query and body still as text.
 pub(crate) struct Undecoded {
     pub(crate) app: Arc<App>,
     pub(crate) caller: Caller,
@@ -215,13 +215,13 @@ pub(crate) struct Undecoded {
     pub(crate) body: Vec<u8>,
 }
 
-/// A body up to this size is read where it arrives.
+/// A body up to this size is decoded on the thread that received it.
 const LIGHT_BYTES_MAX: usize = 16 * 1024;
 
 pub(crate) type Running = Pin<Box<dyn Future<Output = Result<Response<Body>, Problem>> + Send>>;
 
 impl Route {
-    /// A route that looks.
+    /// A route that only reads.
     pub(crate) fn get<Q, A, F, R>(path: &'static str, summary: &'static str, handler: F) -> Self
     where
         Q: DeserializeOwned + JsonSchema + Send + 'static,
@@ -282,33 +282,34 @@ impl Route {
         Self { needs: Needs::Scope(Scope::Admin), ..self }
     }
 
-    /// For anyone who reaches the server.
+    /// Opens the route to anyone who reaches the server.
     pub(crate) fn public(self) -> Self {
         Self { needs: Needs::Nothing, ..self }
     }
 
-    /// For whoever has the resume token in its path, which is good for one answer: there is nothing to keep.
+    /// Opens the route to the holder of the resume token in its path. A token admits one answer, so no response is
+    /// stored for repeats.
     pub(crate) fn by_token(self) -> Self {
         Self { needs: Needs::Token, is_repeatable: false, ..self }
     }
 
-    /// Its answer is not kept, because it holds a secret.
+    /// Does not store the response for repeats, because it contains a secret.
     pub(crate) fn secret(self) -> Self {
         Self { is_repeatable: false, ..self }
     }
 
-    /// It waits for what happens, or tells it as it does.
+    /// Marks the route as long-lasting: it waits for something, or streams changes.
     pub(crate) fn lasting(self) -> Self {
         Self { lasts: true, ..self }
     }
 
-    /// Whether it may take a processor for long: what it reads may be large, or what was sent is.
+    /// Whether the request may take long on a processor: its result may be large, or its body is.
     pub(crate) fn is_heavy(&self, request: &Undecoded) -> bool {
         let is_large = self.method == Method::GET || request.body.len() > LIGHT_BYTES_MAX;
         is_large && !self.lasts && self.needs != Needs::Nothing
     }
 
-    /// What the audit log calls it when it is refused.
+    /// Its name in the audit log when it is refused.
     pub(crate) fn name(&self) -> &'static str {
         self.audit.unwrap_or(self.path)
     }
@@ -334,13 +335,13 @@ where
     Ok(handler(Call { app, caller, client, parts, query, body }).await?.into_response())
 }
 
-/// The values of a name that may come several times in a query: all of them are asked for.
+/// The values of a name that may repeat in a query; a filter requires all of them.
 #[derive(Default)]
 pub(crate) struct Several(pub(crate) Vec<String>);
 
-/// The one name that may come several times.
+/// The one name that may repeat.
 const SEVERAL: &str = "tag";
-/// What no value of it can hold.
+/// A separator that no value can contain.
 const BETWEEN: &str = "\n";
 
 impl<'de> Deserialize<'de> for Several {
@@ -350,7 +351,7 @@ impl<'de> Deserialize<'de> for Several {
     }
 }
 
-/// A query in which no name comes twice, as a query is decoded into fields.
+/// A query without repeated names, because it is decoded into fields.
 fn gathered(query: &str) -> String {
     let (several, others): (Vec<_>, Vec<_>) =
         form_urlencoded::parse(query.as_bytes()).into_owned().partition(|(name, _)| name == SEVERAL);
@@ -365,12 +366,12 @@ fn gathered(query: &str) -> String {
 
 fn decode_query<Q: DeserializeOwned>(query: &str) -> Result<Q, Problem> {
     let query = gathered(query);
-    // The extractor takes a whole address; only its query matters here.
+    // The extractor takes a whole URI; only its query matters here.
     let uri = format!("/?{query}").parse().map_err(|_| Problem::invalid("the query is malformed"))?;
     let decoded = axum::extract::Query::<Q>::try_from_uri(&uri);
     decoded.map(|query| query.0).map_err(|error| {
         Problem::invalid(format!(
-            "the query cannot be read: {}",
+            "the query is not valid: {}",
             std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
         ))
     })

@@ -60,13 +60,13 @@ pub struct Server {
     streams: AtOnce,
 }
 
-/// Kept answers and old entries of the audit log are tidied away at every so many changes.
+/// Old stored responses and old audit entries are removed after this many changes.
 const TIDY_EVERY: u64 = 256;
 const TIDY_ROWS_MAX: usize = 1024;
 
 impl Server {
-    /// A server for the database that the client works on, and for those whom `access` lets in. Fails if the client's
-    /// store leaves out what a server needs ([`ServerStore`]).
+    /// A server for the client's database and for the callers that `access` admits. Fails if the client's store does
+    /// not implement [`ServerStore`].
     pub fn new(client: Client, access: Access) -> dormouse::Result<Self> {
         Ok(Self {
             store: client.server_store()?,
@@ -85,18 +85,18 @@ impl Server {
         })
     }
 
-    /// The largest body that is read (4 MiB unless set).
+    /// The largest body to accept; 4 MiB by default.
     pub fn body_bytes_max(self, bytes_max: usize) -> Self {
         Self { bounds: Bounds { bytes_max, ..self.bounds }, ..self }
     }
 
-    /// How long a body may take to arrive (30 s unless set), and a second more for each 16 KiB of it that has.
+    /// How long a body may take to arrive: 30 s by default, plus a second for each 16 KiB that have arrived.
     pub fn body_within(self, within: Duration) -> Self {
         Self { bounds: Bounds { within, ..self.bounds }, ..self }
     }
 
-    /// How long [`listen`](crate::listen) waits for a caller that does not read its answer before it hangs up (60 s
-    /// unless set), and a second more for each 16 KiB that were read.
+    /// How long [`listen`](crate::listen) waits for a caller that does not read its response before it closes the
+    /// connection: 60 s by default, plus a second for each 16 KiB that were read.
     pub fn answer_within(self, within: Duration) -> Self {
         Self { answer_within: within, ..self }
     }
@@ -105,30 +105,31 @@ impl Server {
         self.answer_within
     }
 
-    /// How long entries of the audit log are kept (90 days unless set).
+    /// How long entries of the audit log are kept; 90 days by default.
     pub fn audit_for(self, audit_for: Duration) -> Self {
         Self { audit_for, ..self }
     }
 
-    /// How many requests may wait for an instance's end at a time: 1,024 unless set, of which up to half for one
-    /// namespace and up to a quarter for one key. Others are refused with 429, or 503 if the server has no more places.
+    /// How many requests may wait for an instance at once: 1,024 by default, of which one namespace gets at most half,
+    /// and one key at most a quarter. Others are refused with 429, or with 503 if the whole server has reached its
+    /// limit.
     pub fn waits_at_once(self, waits: AtOnce) -> Self {
         Self { waits, ..self }
     }
 
-    /// How many streams of events may be open at a time: 8,192 unless set, shared in the same way. An open page of the
-    /// dashboard is one.
+    /// How many event streams may be open at once: 8,192 by default, shared in the same way. An open page of the
+    /// dashboard counts as one.
     pub fn streams_at_once(self, streams: AtOnce) -> Self {
         Self { streams, ..self }
     }
 
-    /// When this is cancelled, streams and long polls end, so that a graceful shutdown does not wait for them, and
-    /// `/readyz` says no.
+    /// When this token is cancelled, streams and long polls end, so that a graceful shutdown does not wait for them,
+    /// and `/readyz` reports that the server is not ready.
     pub fn stopping(self, stopping: CancellationToken) -> Self {
         Self { stopping, ..self }
     }
 
-    /// Tells at `/metrics` what this process counts, too.
+    /// Adds the metrics of this process to `/metrics`.
     pub fn exporter(self, exporter: Exporter) -> Self {
         Self { exporter: Some(exporter), ..self }
     }
@@ -138,19 +139,19 @@ impl Server {
         Self { has_dashboard: false, ..self }
     }
 
-    /// Says that browsers reach this server by HTTPS, through a proxy that does not say so itself by
-    /// `X-Forwarded-Proto`: the cookies of the dashboard are then never sent in the clear.
+    /// Use this if browsers reach the server by HTTPS, through a proxy that does not set `X-Forwarded-Proto`. Browsers
+    /// then never send the dashboard's cookies over plain HTTP.
     pub fn behind_https(self) -> Self {
         Self { is_behind_https: true, ..self }
     }
 
-    /// Takes answers at `/v1/resume/{token}` from whoever has a token that these made. Without it, there is no such way
-    /// in.
+    /// Accepts answers at `/v1/resume/{token}` with tokens that were signed by these keys. Without it, the server
+    /// accepts no resume tokens.
     pub fn resume_tokens(self, tokens: Tokens) -> Self {
         Self { tokens: Some(tokens), ..self }
     }
 
-    /// The routes, to be served as they are or nested under a prefix.
+    /// The routes, to serve as they are or to nest under a prefix.
     pub fn router(self) -> Router {
         let app = Arc::new(App {
             feed: Arc::new(Feed::new(self.store.clone())),
@@ -179,7 +180,7 @@ impl Server {
                 let (route, app) = (route.clone(), app.clone());
                 async move {
                     let Ok(params) = params else {
-                        return Problem::invalid("the path holds what is not UTF-8").into_response();
+                        return Problem::invalid("the path is not valid UTF-8").into_response();
                     };
                     let path =
                         params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -210,10 +211,10 @@ impl Server {
 
 type PathParams = Result<RawPathParams, RawPathParamsRejection>;
 
-/// What the handlers share.
+/// The state that handlers share.
 pub(crate) struct App {
     pub(crate) client: Client,
-    /// The client's store, with what only a server needs.
+    /// The client's store, with the methods that only a server needs.
     pub(crate) store: Arc<dyn ServerStore>,
     pub(crate) feed: Arc<Feed>,
     pub(crate) stopping: CancellationToken,
@@ -237,7 +238,7 @@ impl App {
         let started = std::time::Instant::now();
         let span = traced::request(&route.method, route.path, request.headers());
         let handled = self.handle(route.clone(), parts, request).instrument(span.clone());
-        // A change runs to its end, and into the audit log, even if its caller hangs up meanwhile.
+        // A change runs to its end and is recorded in the audit log, even if the caller hangs up.
         let ended = match route.audit {
             None => handled.await,
             Some(_) => tokio::spawn(handled).await.unwrap_or_else(|error| Err(Problem::panicked(&error))),
@@ -246,7 +247,7 @@ impl App {
         let headers = response.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        // Should a browser ever show an answer as a page, that page can do nothing.
+        // If a browser ever shows a response as a page, that page can do nothing.
         let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
         headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(policy);
         let status = response.status().as_u16();
@@ -295,7 +296,7 @@ impl App {
         }
     }
 
-    /// Who the caller is, if they may do this, and what it is done to; a refusal names the caller if they are known.
+    /// The caller, if they may do this, and the target. A refusal names the caller if they are known.
     async fn admit(
         &self,
         route: &Route,
@@ -323,7 +324,7 @@ impl App {
         }
     }
 
-    /// The body, and whether the request came before.
+    /// Reads the body, and checks whether the request was sent before.
     async fn read(
         &self,
         route: &Route,
@@ -339,7 +340,7 @@ impl App {
         Ok((body, repeat))
     }
 
-    /// Ends an answer that is waited for, and one that goes on, when its caller would not be let in any more.
+    /// Ends a long poll or a stream when its caller loses access.
     async fn while_let_in(
         self: &Arc<Self>,
         pass: Pass,
@@ -348,7 +349,7 @@ impl App {
         let response = tokio::select! {
             answered = answer => answered?,
             () = self.door.shut(&pass, &*self.store) => {
-                let told = "the API key was revoked or has expired, or the first one was made, while you waited";
+                let told = "while you waited, your API key was revoked or expired, or the server started to require API keys";
                 return Err(Problem::new(Cause::Unauthenticated, told));
             }
         };
@@ -358,25 +359,25 @@ impl App {
         Ok(response.map(|body| self.body_while_let_in(pass, body)))
     }
 
-    /// A body that ends when its caller would not be let in any more.
+    /// A body that ends when its caller loses access.
     pub(crate) fn body_while_let_in(self: &Arc<Self>, pass: Pass, body: Body) -> Body {
         let app = self.clone();
         let shut = async move { app.door.shut(&pass, &*app.store).await };
         Body::from_stream(body.into_data_stream().take_until(Box::pin(shut)))
     }
 
-    /// Whoever has a resume token, and the interaction that it is for: the token itself is not logged. It is checked
-    /// here, once, and kept for the handler.
+    /// The holder of a resume token, and the token's interaction. The token itself is not logged. It is verified once,
+    /// here, and kept for the handler.
     fn token_holder(&self, parts: &mut Parts) -> Result<(Caller, Option<String>), Problem> {
         let Some(tokens) = &self.tokens else {
-            return Err(Problem::new(Cause::NotFound, "this server takes no resume tokens"));
+            return Err(Problem::new(Cause::NotFound, "this server does not accept resume tokens"));
         };
         let token = parts.token.insert(tokens.open(parts.named(TOKEN))?);
         Ok((Caller::token_holder(token.namespace.clone()), Some(token.interaction.to_string())))
     }
 
-    /// Does what a route of the API does, for a caller who was let in by another door: with the route's own scope,
-    /// handler and entry in the audit log.
+    /// Runs a route of the API for a caller who was admitted in another way, with the route's own scope, handler and
+    /// entry in the audit log.
     pub(crate) async fn act(self: &Arc<Self>, caller: &Caller, act: Act) -> Result<Response<Body>, Problem> {
         let Act { method, path, parts, query, body } = act;
         let is_it = |route: &&Arc<Route>| route.method == method && route.path == path;
@@ -392,7 +393,7 @@ impl App {
         self.run(route, request, caller, target).await
     }
 
-    /// Runs the handler and, if it changes something, tells the audit log before the caller.
+    /// Runs the handler. A change is recorded in the audit log before the caller gets the response.
     async fn run(
         &self,
         route: &Route,
@@ -405,7 +406,7 @@ impl App {
             false => route.run(request).await,
         };
         let Some(what) = route.audit else { return ended };
-        // Whoever has a resume token can send it as often as they like: only what it changed is an entry each time.
+        // The holder of a resume token can send it as often as they like, so only changes get an entry.
         let is_by_token = route.needs == Needs::Token;
         match &ended {
             Ok(response) if is_by_token && response.extensions().get::<Unchanged>().is_some() => {}
@@ -416,7 +417,7 @@ impl App {
         ended
     }
 
-    /// Notes in the audit log what was refused, in a way that cannot fill it.
+    /// Records a refusal in the audit log, in a way that cannot fill it.
     pub(crate) async fn refused(
         &self,
         caller: &Caller,
@@ -430,7 +431,7 @@ impl App {
         }
     }
 
-    /// The same for whoever has shown nothing: they are told apart by where they come from, as far as it is known.
+    /// The same for unauthenticated callers, who are distinguished by their address, if it is known.
     pub(crate) async fn refused_stranger(&self, extensions: &Extensions, what: &str, problem: &Problem) {
         if problem.cause.status().is_client_error() {
             let from = extensions.get::<ConnectInfo<SocketAddr>>();
@@ -449,12 +450,12 @@ impl App {
     ) -> Result<(), Problem> {
         self.store.record_audit(vec![entry(caller, what, target, result)]).await?;
         if self.changes.fetch_add(1, Ordering::Relaxed) % TIDY_EVERY == TIDY_EVERY - 1 {
-            // Beside the change: it neither waits for this nor fails with it.
+            // In a task of its own: the change neither waits for this nor fails with it.
             let (store, audit_for) = (self.store.clone(), self.audit_for);
             tokio::spawn(async move {
                 let tidied = store.tidy(repeat::KEPT_FOR, audit_for, TIDY_ROWS_MAX).await;
                 if let Err(error) = tidied {
-                    tracing::warn!(%error, "could not remove old answers and audit entries; trying again later");
+                    tracing::warn!(%error, "could not remove old stored responses and audit entries; trying again later");
                 }
             });
         }
@@ -462,10 +463,10 @@ impl App {
     }
 }
 
-/// A request to a route of the API that comes from inside.
+/// A request from the dashboard to a route of the API.
 pub(crate) struct Act {
     pub(crate) method: Method,
-    /// As the table has it, such as `/v1/instances/{instance}/cancel`.
+    /// The path in the table, such as `/v1/instances/{instance}/cancel`.
     pub(crate) path: &'static str,
     pub(crate) parts: Parts,
     pub(crate) query: String,
@@ -473,15 +474,15 @@ pub(crate) struct Act {
     pub(crate) body: Option<String>,
 }
 
-/// The media type of answers that go on.
+/// The media type of endless responses.
 const EVENTS: &str = "text/event-stream";
 
-/// Whether an answer has no end of its own.
+/// Whether a response has no end of its own.
 pub(crate) fn goes_on(answer: &Response<Body>) -> bool {
     answer.headers().get(header::CONTENT_TYPE).is_some_and(|media| media == EVENTS)
 }
 
-/// What a request is about, as its path has it.
+/// The target of a request, from its path.
 fn target_of(parts: &Parts) -> Option<String> {
     parts.path.first().map(|(_, value)| value.clone())
 }
@@ -496,7 +497,7 @@ fn entry(caller: &Caller, what: &str, target: Option<String>, result: &str) -> N
     }
 }
 
-/// What a request created, by the end of its address.
+/// What a request created, from the end of its `Location`.
 fn created(response: &Response<Body>) -> Option<String> {
     let location = response.headers().get(header::LOCATION)?.to_str().ok()?;
     location.rsplit('/').next().map(str::to_owned)

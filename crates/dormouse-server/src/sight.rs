@@ -1,8 +1,8 @@
-//! Which machines a caller sees.
+//! Which machines a caller may see.
 //!
-//! What workers declare is one for all tenants, as is the code that is registered with this process. So a tenant, which is
-//! whoever comes with an API key, sees the machines that live workers run for its namespace, and those that it has instances
-//! of. Whoever may choose the namespace sees all of them.
+//! All tenants share the declarations of workers and the code that is registered with this process. A tenant, which is
+//! a caller with an API key, sees only the machines that live workers run for its namespace, and those that it has
+//! instances of. A caller who may choose the namespace sees all of them.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ pub(crate) enum Sight {
 }
 
 impl Caller {
-    /// Whether the caller is in one namespace, and is not to hear of others.
+    /// Whether the caller is confined to one namespace.
     pub(crate) fn is_tenant(&self) -> bool {
         matches!(self.pass, Pass::Key { .. })
     }
@@ -46,7 +46,7 @@ impl Sight {
     }
 }
 
-/// What to tell of a start that failed: no name of a machine that the caller does not see.
+/// The problem of a failed start, without names of machines that the caller may not see.
 pub(crate) async fn refused(error: Error, caller: &Caller, client: &Client) -> Problem {
     let Error::UnknownMachine { machine, nearest: Some(nearest) } = error else { return error.into() };
     match Sight::of(caller, client).await {

@@ -1,14 +1,14 @@
-//! Spans of time as people write them: `30s`, `5m`, `1h30m`, `7d`.
+//! Time spans as people write them: `30s`, `5m`, `1h30m`, `7d`.
 
 use std::time::Duration;
 
-/// What is read, for the API's description.
+/// The accepted format, for the OpenAPI document.
 pub(crate) const SPAN_PATTERN: &str = r"^([0-9]{1,9}(ms|s|m|h|d)){1,5}$";
-/// So that no sum of them is too large to count.
+/// Bounded, so that no sum of spans overflows.
 const DIGITS_MAX: usize = 9;
 const PARTS_MAX: usize = 5;
 
-/// Reads a span; the error says what would be read.
+/// Parses a span. The error describes the format.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let refuse = || {
         format!("{text:?} is not a span of time: write a number and ms, s, m, h or d, such as 30s or 1h30m")
@@ -39,7 +39,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Ok(total)
 }
 
-/// Tells a span in its two largest units.
+/// Formats a span in its two largest units.
 pub(crate) fn show(span: Duration) -> String {
     let s = span.as_secs();
     match s {

@@ -5,7 +5,7 @@ use std::io;
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Hears every request from the moment it listens.
+/// Receives every request to stop from the moment it listens.
 pub struct Stop {
     #[cfg(unix)]
     interrupt: Signal,
@@ -15,7 +15,7 @@ pub struct Stop {
 
 #[cfg(unix)]
 impl Stop {
-    /// Starts to listen.
+    /// Starts listening.
     pub fn listen() -> io::Result<Self> {
         let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         Ok(Self { interrupt, terminate })
@@ -32,14 +32,14 @@ impl Stop {
 
 #[cfg(not(unix))]
 impl Stop {
-    /// Starts to listen.
+    /// Starts listening.
     pub fn listen() -> io::Result<Self> {
         Ok(Self {})
     }
 
     /// Resolves once for each request.
     pub async fn requested(&mut self) {
-        // Where Ctrl-C cannot be heard, it ends the process as it always did.
+        // If Ctrl-C cannot be handled, it ends the process as usual.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, Method};
 use tracing::Span;
 use tracing::field::Empty;
 
-/// Named and told as OpenTelemetry's conventions for HTTP have it.
+/// The span has the names and fields of OpenTelemetry's conventions for HTTP.
 pub(crate) fn request(method: &Method, route: &'static str, headers: &HeaderMap) -> Span {
     let span = tracing::debug_span!(
         "request",
@@ -21,7 +21,7 @@ pub(crate) fn request(method: &Method, route: &'static str, headers: &HeaderMap)
     span
 }
 
-/// Notes how it was answered.
+/// Records the status of the response.
 pub(crate) fn answered(span: &Span, status: u16) {
     span.record("http.response.status_code", status);
 }

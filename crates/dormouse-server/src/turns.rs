@@ -1,7 +1,7 @@
-//! Turns for what may take a processor for long: reading and writing large documents, lists and pages.
+//! Turns for work that may take long on a processor: reading and writing large documents, lists and pages.
 //!
-//! It is done on threads of its own, so that those that answer everybody are free, and a namespace has a bounded number of
-//! turns at a time: its other requests wait in a line of their own, and not in front of another tenant's.
+//! The work runs on separate threads, so that the threads that answer everybody stay free. A namespace has a bounded
+//! number of turns at once: its other requests wait in its own line, not in front of another tenant's.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -13,10 +13,10 @@ use tracing::Span;
 
 use crate::problem::Problem;
 
-/// Turns at a time. The runtime has 512 threads for such work, and the store needs some for each turn.
+/// The most turns at once. The runtime has 512 threads for such work, and the store needs some for each turn.
 const AT_ONCE_MAX: usize = 64;
-/// The fewest that one namespace has at a time. It has one for each core: more would not be faster, and would be in
-/// the way of others.
+/// The minimum for one namespace. A namespace has a turn for each core; more would not be faster and would slow down
+/// others.
 const PER_NAMESPACE_MIN: usize = 2;
 
 pub(crate) struct Turns {
@@ -25,7 +25,7 @@ pub(crate) struct Turns {
     lines: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
-/// A namespace's line, which is forgotten when nobody stands in it.
+/// A namespace's line, removed when nobody waits in it.
 struct Line {
     turns: Arc<Turns>,
     namespace: String,
@@ -39,7 +39,7 @@ impl Turns {
         Arc::new(Self { all: Arc::new(Semaphore::new(AT_ONCE_MAX)), per_namespace, lines: Mutex::default() })
     }
 
-    /// Does this when it is the namespace's turn. Once begun, it is done to its end, also if nobody waits for it any more.
+    /// Runs the work when it is the namespace's turn. Once begun, it runs to its end even if the caller has gone.
     pub(crate) async fn take<T: Send + 'static>(
         self: &Arc<Self>,
         namespace: &str,
@@ -73,7 +73,7 @@ impl Turns {
 impl Drop for Line {
     fn drop(&mut self) {
         let mut lines = self.turns.lock();
-        // The table's own, and this one. A turn has another, but is over before its line goes.
+        // One reference is the table's, one is this one. A turn has another, but ends before its line is dropped.
         if Arc::strong_count(&self.line) == 2 {
             lines.remove(&self.namespace);
         }

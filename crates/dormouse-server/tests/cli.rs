@@ -325,7 +325,7 @@ fn mistakes_on_the_command_line_are_told_with_what_to_do() {
         (4, &["ls", "--limit", "0"], "`limit` is 1 to 500"),
         (4, &["ls", "--status", "asleep"], "unknown variant"),
         (4, &["worker"], "has no machines"),
-        (1, &["serve", "--bind", "0.0.0.0:0"], "make an API key"),
+        (1, &["serve", "--bind", "0.0.0.0:0"], "create an API key"),
         (1, &["serve", "--auth", "keys", "--bind", "127.0.0.1:0"], "there is no live one"),
     ] {
         let error = place.fails(code, args);

@@ -8,15 +8,15 @@ use dormouse::store::Store;
 use dormouse::store::postgres::{Bench, PostgresStore};
 use dormouse::store::sqlite::{SqliteStore, raw_steps_per_s};
 
-/// Where beds are made.
+/// Where beds are created.
 pub(super) enum Place {
-    /// Files in a directory that goes with them.
+    /// Files in a temporary directory.
     Directory(tempfile::TempDir),
-    /// Databases on a server, by the address of one that is there already.
+    /// Databases on a server, by the address of an existing one.
     Server(String),
 }
 
-/// A store that nothing has been written to.
+/// A new, empty store.
 pub(super) struct Bed {
     pub(super) store: Arc<dyn Store>,
     kind: Kind,
@@ -39,7 +39,7 @@ impl Place {
         }
     }
 
-    /// The bare statements of a run-ahead commit, with nothing around them.
+    /// Runs only the statements of a run-ahead commit.
     pub(super) async fn raw_steps_per_s(&self, steps: u64) -> Result<f64, BoxError> {
         match self {
             Self::Directory(dir) => {
@@ -80,14 +80,14 @@ impl Bed {
         }
     }
 
-    /// Closes it, and tells how many bytes it took, and how often it waited for the disk.
+    /// Closes the store, and returns its size in bytes and its number of fsyncs.
     pub(super) async fn strip(self) -> Result<(u64, u64), BoxError> {
         let Self { store, kind } = self;
         drop(store);
         match kind {
             Kind::File { path, store } => {
                 let fsyncs = store.fsyncs();
-                // The last one to close folds the log into the file.
+                // The last connection to close checkpoints the log into the file.
                 drop(store);
                 Ok((std::fs::metadata(path)?.len(), fsyncs))
             }

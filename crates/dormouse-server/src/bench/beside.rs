@@ -1,4 +1,4 @@
-//! Other processes on the same store: this program, started again, told by lines what to do.
+//! Other processes on the same store: this program, started again and controlled by lines on its standard input.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -44,7 +44,7 @@ impl Beside {
         Ok(beside)
     }
 
-    /// Has it do something, and waits for its answer.
+    /// Sends a command, and waits for the answer.
     pub(super) fn tell(&mut self, line: &str) -> Result<String, BoxError> {
         writeln!(self.to, "{line}")?;
         self.hear()
@@ -61,13 +61,13 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The other process's side: an answer for each line, until there are no more.
+/// The other process's side: answers each line, until there are no more.
 pub(super) async fn run(role: Role, url: &str) -> Result<(), BoxError> {
     let builder = Engine::open(url).await?;
     let client = builder.client();
@@ -92,7 +92,7 @@ pub(super) async fn run(role: Role, url: &str) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Signals the instance that the line names, or starts one where it names none.
+/// Signals the instance that the line names, or starts one if it names none.
 async fn call(client: &Client, line: &str) -> Result<i64, BoxError> {
     if let Ok(id) = line.parse() {
         let signal = NewSignal::of(GO, &1)?;

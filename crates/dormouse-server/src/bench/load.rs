@@ -10,11 +10,11 @@ use dormouse::{Client, Engine, History, Inserted, InstanceId, NewSignal, Status,
 use super::bed::Place;
 use super::report::{Figures, word};
 
-/// Steps that may run at a time.
+/// How many steps may run at once.
 const PLACES: usize = 1024;
 /// Rows in one batch of a bulk insert.
 const BATCH: usize = 256;
-/// Callers at a time, where calls are made one by one.
+/// How many callers run at once in loads that make calls one by one.
 const CALLERS: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -196,7 +196,7 @@ where
     E: Future<Output = dormouse::Result<Engine>>,
 {
     let mut new: Vec<NewInstance> = (0..count).map(NewInstance::job::<Noop>).collect();
-    // Without an engine there is no default to take over.
+    // Without an engine there is no default to inherit.
     new.iter_mut().for_each(|new| new.history = Some(history));
     let started = Instant::now();
     let last = insert(&Client::on(store.clone()), new).await?;
@@ -219,7 +219,7 @@ async fn chain(client: &Client, instances: usize, steps: u32) -> Result<f64, Box
     Ok((instances * steps as usize) as f64 / started.elapsed().as_secs_f64())
 }
 
-/// From the call that signals a parked instance to its output in the caller's hands, one at a time.
+/// Measures from the call that signals a parked instance until the caller has its output, one at a time.
 async fn round_trips(client: &Client, count: u64) -> Result<(f64, f64), BoxError> {
     let mut times = Vec::new();
     for order in 0..count {
@@ -263,7 +263,8 @@ async fn storm(client: &Client, count: u64) -> Result<f64, BoxError> {
     Ok(count as f64 / started.elapsed().as_secs_f64())
 }
 
-/// Signals parked instances in batches of 256, some under way at a time, until all are taken, and until all are done.
+/// Signals parked instances in batches of 256, several in flight at once, until all signals are stored, and until all
+/// instances are done.
 pub(super) async fn signal_batches(client: &Client, count: u64) -> Result<(f64, f64), BoxError> {
     let new = (0..count).map(|order| NewInstance::of::<Sleeper>(Sleeping::Start { order })).collect();
     let ids = insert_all(client, new).await?;
@@ -325,7 +326,7 @@ async fn park(client: &Client, count: u64) -> Result<(), BoxError> {
     }
 }
 
-/// Inserts in batches, some under way at a time, and gives the last id.
+/// Inserts in batches, several in flight at once, and returns the last id.
 async fn insert(client: &Client, new: Vec<NewInstance>) -> Result<InstanceId, BoxError> {
     Ok(insert_all(client, new).await?.into_iter().max().expect("at least one"))
 }

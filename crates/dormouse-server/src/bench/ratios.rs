@@ -1,4 +1,4 @@
-//! Ratios: what must not depend on how a store is used. Both sides of each are measured in one run, in turns.
+//! Ratios: figures that must not depend on how a store is used. Both sides of each are measured in one run, in turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,11 +46,11 @@ impl Job for Tick {
 pub(super) struct Ratio {
     name: &'static str,
     value: f64,
-    /// What it is made of.
+    /// The figures that it is computed from.
     of: Vec<f64>,
 }
 
-/// Measures all that apply to the store.
+/// Measures all ratios that apply to the store.
 pub(super) async fn measure(place: &Place, less: u64) -> Result<Vec<Ratio>, BoxError> {
     let rows = BACKLOG / less;
     let mut ratios = Vec::new();
@@ -99,7 +99,7 @@ pub(super) fn table(store: &str, ratios: &[Ratio]) {
     }
 }
 
-/// How many jobs of a backlog over some namespaces an engine that serves all of them ends in a second.
+/// How many jobs per second an engine drains from a backlog that is spread over some namespaces.
 async fn drain(place: &Place, rows: u64, places: usize, namespaces: u64) -> Result<f64, BoxError> {
     let bed = place.bed(&format!("drain-{:08x}.db", fastrand::u32(..))).await?;
     insert(&bed.store, rows, namespaces).await?;
@@ -115,7 +115,7 @@ async fn drain(place: &Place, rows: u64, places: usize, namespaces: u64) -> Resu
         tokio::time::sleep(Duration::from_millis(2)).await;
         assert!(started.elapsed() < PATIENCE, "the backlog is not drained");
     }
-    // What has run is committed before it stops.
+    // Jobs that have run are committed before it stops.
     engine.shutdown().await;
     let per_s = rows as f64 / started.elapsed().as_secs_f64();
     bed.strip().await?;
@@ -170,7 +170,7 @@ async fn rounds_of_signals(place: &Place, signals: u64) -> Result<Ratio, BoxErro
     Ok(Ratio::new("signals in batches, slowest round over median", slowest, median(rounds)))
 }
 
-/// How long it takes until an engine has run the step that another process's start, and its signal, made possible.
+/// How long it takes until an engine has run the step that a start, or a signal, of another process made runnable.
 async fn elsewhere(place: &Place) -> Result<(f64, f64), BoxError> {
     let bed = place.bed("elsewhere.db").await?;
     let engine = sleepers(&bed, History::On).await?;
@@ -197,7 +197,7 @@ async fn elsewhere(place: &Place) -> Result<(f64, f64), BoxError> {
     Ok((median(starts), median(signals)))
 }
 
-/// Processor time that an engine with nothing to do takes.
+/// Processor time of an idle engine.
 async fn idle(place: &Place) -> Result<f64, BoxError> {
     let bed = place.bed("idle.db").await?;
     let engine = sleepers(&bed, History::On).await?;

@@ -94,7 +94,7 @@ pub(super) fn table(configurations: &[Figures]) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Three digits for what is small, thousands apart for what is not.
+/// Three digits for small numbers, separated thousands for large ones.
 pub(super) fn number(value: f64) -> String {
     if value < 100.0 {
         return format!("{value:.2}");

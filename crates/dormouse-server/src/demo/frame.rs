@@ -19,8 +19,8 @@ const LIVE: [(Status, &str); 5] = [
     (Status::Scheduled, "parked on the clock"),
 ];
 
-/// A frame leaves the terminal as a shell wants it, with the cursor shown below the picture. So there is
-/// nothing to restore, not even after `kill -9`, which the picture invites its reader to try.
+/// A frame leaves the terminal ready for a shell, with a visible cursor below the picture. So there is nothing to
+/// restore, not even after `kill -9`, which the picture invites its reader to try.
 pub(super) fn frame(picture: &Picture) -> String {
     let mut text = String::from("\x1b[?25l\x1b[?7l\x1b[H");
     for Line { style, text: line } in lines(picture) {
@@ -143,7 +143,7 @@ fn newest(trail: &[&str], columns: usize) -> String {
     format!("... {}", kept.split_once(" > ").map_or(kept, |(_, whole_words)| whole_words))
 }
 
-/// Something is never shown as nothing.
+/// A nonzero value is never shown as zero.
 fn bar(count: u64, most: u64) -> String {
     let columns = (count * BAR_COLUMNS as u64).div_ceil(most.max(1));
     "█".repeat(columns as usize)

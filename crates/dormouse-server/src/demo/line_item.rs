@@ -7,7 +7,7 @@ use dormouse::prelude::*;
 
 use super::news::{Kind, News};
 
-/// The machine `line_item`, in a queue of its own: a full warehouse holds up no payment.
+/// The machine `line_item`, in a queue of its own, so that a full warehouse does not hold up payments.
 pub(super) struct Warehouse {
     pub(super) news: Arc<News>,
 }

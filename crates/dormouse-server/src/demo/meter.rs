@@ -1,4 +1,4 @@
-//! What is counted: by the shop itself, and by the engine through the `metrics` facade.
+//! Counters: those of the shop itself, and those of the engine, through the `metrics` facade.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) struct Counts {
 }
 
 impl Meter {
-    /// Makes a meter that hears what every engine of this process counts.
+    /// Creates a meter that receives the metrics of every engine in this process.
     pub(super) fn install() -> Arc<Self> {
         let meter = Arc::new(Self::default());
         let counters = EngineCounters { commits: meter.commits.clone(), reaped: meter.reaped.clone() };

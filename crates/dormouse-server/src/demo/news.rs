@@ -1,4 +1,4 @@
-//! The notable things, in words, slow enough to be read.
+//! Notable events in words, slow enough to read.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// As many as the picture has lines for.
 pub(super) const ITEMS_MAX: usize = 6;
-/// One thing of each kind in this time: a reader sees a bit of everything, not a flood of one kind.
+/// At most one event of each kind in this time, so that a reader sees a bit of everything.
 const SAME_KIND_EVERY: Duration = Duration::from_secs(4);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Trouble,
 }
 
-/// What was told so far.
+/// The events that were shown so far.
 pub(super) struct News {
     since: Instant,
     told: Mutex<Told>,
@@ -38,7 +38,7 @@ struct Told {
 pub(super) struct Latest {
     /// What was found at the start.
     pub(super) headline: String,
-    /// The last few things and when they happened, oldest first.
+    /// The last few events and when they happened, oldest first.
     pub(super) items: VecDeque<(Duration, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! What there is to see at one moment, read from the database.
+//! The state of the shop at one moment, read from the database.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub(super) struct Picture {
     pub(super) followed: Option<Followed>,
 }
 
-/// One order, closely.
+/// One order in detail.
 pub(super) struct Followed {
     id: InstanceId,
     ended: Option<Instant>,
@@ -56,7 +56,7 @@ impl Picture {
         }
         if let Some(followed) = &mut self.followed {
             match followed.update(client).await {
-                // Its retention is over, as after a long suspend of the computer.
+                // The order was collected, for example after a long suspend of the computer.
                 Err(Error::NotFound(_)) => self.followed = None,
                 updated => updated?,
             }

@@ -6,9 +6,9 @@ use dormouse::prelude::*;
 use dormouse::store::InteractionFilter;
 use dormouse::{Client, InteractionStatus, Result};
 
-/// A question that nobody answers is given up after this.
+/// How long to wait for an answer before giving up.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3600);
-/// How many questions wait for a person at most, and how often another comes.
+/// How many questions may wait for a person, and how often a new one is asked.
 const OPEN_MAX: usize = 6;
 const FIRST: usize = 3;
 const ANOTHER_EVERY: Duration = Duration::from_secs(20);
@@ -74,13 +74,13 @@ impl Machine for Refunds {
     }
 
     fn takes() -> Vec<dormouse::Takes> {
-        // The schema holds where this code is not, too: in a plain `dormouse serve` beside the shop.
+        // The schema also applies where this code is not: in a plain `dormouse serve` beside the shop.
         let schema = schemars::schema_for!(Decision).to_value();
         vec![dormouse::Takes::at::<Decision>("Decide").schema(schema)]
     }
 }
 
-/// Keeps a few questions waiting for whoever opens the dashboard, until it is aborted.
+/// Keeps a few questions waiting for visitors of the dashboard, until it is aborted.
 pub(super) async fn ask_now_and_then(client: Client) {
     let mut tick = tokio::time::interval(ANOTHER_EVERY);
     loop {
@@ -91,7 +91,7 @@ pub(super) async fn ask_now_and_then(client: Client) {
     }
 }
 
-/// Asks enough that the first visitor finds something to decide.
+/// Asks enough questions that the first visitor finds something to decide.
 pub(super) async fn ask_first(client: &Client) -> Result<()> {
     ask(client, FIRST).await
 }

@@ -26,7 +26,7 @@ impl View {
         }
     }
 
-    /// Says what was found, and whether anyone still reads.
+    /// Prints what was found, and returns whether anyone still reads.
     pub(super) fn open(self, headline: &str) -> bool {
         match self {
             Self::Live => print("\x1b[2J"),
@@ -34,7 +34,7 @@ impl View {
         }
     }
 
-    /// Shows one picture and says whether anyone still reads.
+    /// Shows one picture, and returns whether anyone still reads.
     pub(super) fn show(self, picture: &Picture) -> bool {
         match self {
             Self::Live => print(&frame(picture)),
@@ -62,7 +62,7 @@ pub(super) fn summary(stats: &Stats, db: &Path) -> String {
         orders(|status| status == Status::Done),
         orders(|status| status == Status::Failed),
     );
-    // What ran here has committed or was given back, so the rest is someone else's.
+    // Steps of this process have committed or were given back, so the rest run in another one.
     if let running @ 1.. = stats.count(Status::Executing) {
         let _ = write!(summary, " {running} steps run in another process.");
     }

@@ -11,7 +11,7 @@ use super::news::Kind;
 use super::order::{APPROVAL, Approval, Basket, Order, PAYMENT, Payment, Review, Reviewer, Shop};
 
 const TICK: Duration = Duration::from_millis(200);
-/// Far more than ever wait at a time.
+/// Far more than ever wait at once.
 const WAITING_MAX: usize = 5_000;
 const FIRST_NUMBER: u64 = 1_001;
 const ORDERS_PER_SECOND: f64 = 4.0;
@@ -65,7 +65,7 @@ impl Stage {
         Ok(self.client.find_waiting(signal, WAITING_MAX).await?.instances)
     }
 
-    /// The dedup key is the payment's, so whoever is unsure may simply send it again.
+    /// The dedup key is the payment's, so a sender that is unsure can simply send it again.
     async fn pay(&self, basket: &Basket) -> Result<()> {
         let (key, money) = (basket.key(), basket.money());
         let dedup = format!("payment-of-{}", basket.number);
@@ -96,7 +96,7 @@ impl Stage {
     ) -> Result<Delivered> {
         self.meter.signal_sent();
         let delivered = match self.client.signal(key, signal, payload).dedup(dedup).await {
-            // Its deadline came first: too late is an answer too.
+            // The deadline came first: the payment is too late.
             Err(Error::NoTarget(_)) => Delivered::NoTarget,
             delivered => delivered?,
         };
@@ -106,7 +106,7 @@ impl Stage {
         Ok(delivered)
     }
 
-    /// Another demo on the same file may take a number first; then the next one is tried.
+    /// If another demo on the same file takes a number first, tries the next one.
     async fn place(&self) -> Result<()> {
         let mut number = next_number(&self.client).await?;
         loop {
@@ -132,7 +132,7 @@ async fn next_number(client: &Client) -> Result<u64> {
 
 fn fill_basket(number: u64) -> Basket {
     let line_cents = (0..fastrand::usize(1..=4)).map(|_| fastrand::u64(950..12_000)).collect();
-    // Whoever watches for a minute should see some of those that are never paid time out.
+    // A viewer should see some unpaid orders time out within a minute.
     let pay_within_s = if is_forgotten(number) { 10..=60 } else { 60..=180 };
     Basket { number, line_cents, pay_within_s: fastrand::u64(pay_within_s) }
 }

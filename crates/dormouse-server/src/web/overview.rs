@@ -75,7 +75,7 @@ fn figures(s: &Shell, overview: &Overview, asked: usize) -> Markup {
     html! {
         div.figures {
             (figure("/instances", "live", &number(live), "live instances", false))
-            (figure("/waiting", "parked", &number(parked), "waiting for an answer", false))
+            (figure("/waiting", "parked", &number(parked), "waiting for a signal or an answer", false))
             (figure("/inbox", "asked", &asked, "questions for people", false))
             (figure("/instances?status=failed", "failed", &number(failed), "failed", failed > 0))
             (figure("/workers", "workers", &workers.to_string(), if workers == 1 { "worker" } else { "workers" }, workers == 0))
