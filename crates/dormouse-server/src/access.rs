@@ -175,7 +175,7 @@ impl Door {
                 Ok(false) => return,
                 // A store that does not answer has not revoked the key.
                 Err(problem) => {
-                    tracing::debug!(?problem, "could not check whether an API key is still valid")
+                    tracing::debug!(?problem, "could not check whether an API key is still valid");
                 }
             }
         }

@@ -7,6 +7,7 @@ pub mod cli;
 
 mod access;
 mod api;
+mod audited;
 mod body;
 mod connection;
 mod cursor;

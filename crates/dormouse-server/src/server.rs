@@ -1,17 +1,16 @@
 //! The server as a library: a router to mount anywhere.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::RawPathParamsRejection;
-use axum::extract::{ConnectInfo, OriginalUri, RawPathParams, Request};
-use axum::http::{Extensions, HeaderMap, HeaderValue, Method, Response, header};
+use axum::extract::{OriginalUri, RawPathParams, Request};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, header};
 use axum::routing::{MethodFilter, on};
-use dormouse::store::{NewAudit, ServerStore};
+use dormouse::store::ServerStore;
 use dormouse::{Client, Tokens};
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +24,7 @@ use crate::metrics::Exporter;
 use crate::places::{AtOnce, Places};
 use crate::problem::{Cause, Problem};
 use crate::refusals::Refusals;
-use crate::repeat::{self, Repeat};
+use crate::repeat::Repeat;
 use crate::route::{Needs, Parts, Route, TOKEN, Unchanged, Undecoded};
 use crate::turns::Turns;
 use crate::web::{self, Web};
@@ -59,10 +58,6 @@ pub struct Server {
     waits: AtOnce,
     streams: AtOnce,
 }
-
-/// Old stored responses and old audit entries are removed after this many changes.
-const TIDY_EVERY: u64 = 256;
-const TIDY_ROWS_MAX: usize = 1024;
 
 impl Server {
     /// A server for the client's database and for the callers that `access` admits. Fails if the client's store does
@@ -226,10 +221,10 @@ pub(crate) struct App {
     pub(crate) bounds: Bounds,
     pub(crate) tokens: Option<Tokens>,
     pub(crate) web: Web,
-    refusals: Refusals,
-    strangers: Refusals,
-    audit_for: Duration,
-    changes: AtomicU64,
+    pub(crate) refusals: Refusals,
+    pub(crate) strangers: Refusals,
+    pub(crate) audit_for: Duration,
+    pub(crate) changes: AtomicU64,
     routes: Vec<Arc<Route>>,
 }
 
@@ -416,51 +411,6 @@ impl App {
         }
         ended
     }
-
-    /// Records a refusal in the audit log, in a way that cannot fill it.
-    pub(crate) async fn refused(
-        &self,
-        caller: &Caller,
-        what: &str,
-        target: Option<String>,
-        problem: &Problem,
-    ) {
-        if problem.cause.status().is_client_error() {
-            let entry = entry(caller, what, target, problem.cause.word());
-            self.refusals.note(&self.store, entry).await;
-        }
-    }
-
-    /// The same for unauthenticated callers, who are distinguished by their address, if it is known.
-    pub(crate) async fn refused_stranger(&self, extensions: &Extensions, what: &str, problem: &Problem) {
-        if problem.cause.status().is_client_error() {
-            let from = extensions.get::<ConnectInfo<SocketAddr>>();
-            let who = from.map_or_else(|| "nobody".to_owned(), |from| format!("nobody, at {}", from.0.ip()));
-            let entry = entry(&Caller { who, ..Caller::nobody() }, what, None, problem.cause.word());
-            self.strangers.note(&self.store, entry).await;
-        }
-    }
-
-    pub(crate) async fn record(
-        &self,
-        caller: &Caller,
-        what: &str,
-        target: Option<String>,
-        result: &str,
-    ) -> Result<(), Problem> {
-        self.store.record_audit(vec![entry(caller, what, target, result)]).await?;
-        if self.changes.fetch_add(1, Ordering::Relaxed) % TIDY_EVERY == TIDY_EVERY - 1 {
-            // In a task of its own: the change neither waits for this nor fails with it.
-            let (store, audit_for) = (self.store.clone(), self.audit_for);
-            tokio::spawn(async move {
-                let tidied = store.tidy(repeat::KEPT_FOR, audit_for, TIDY_ROWS_MAX).await;
-                if let Err(error) = tidied {
-                    tracing::warn!(%error, "could not remove old stored responses and audit entries; trying again later");
-                }
-            });
-        }
-        Ok(())
-    }
 }
 
 /// A request from the dashboard to a route of the API.
@@ -485,16 +435,6 @@ pub(crate) fn goes_on(answer: &Response<Body>) -> bool {
 /// The target of a request, from its path.
 fn target_of(parts: &Parts) -> Option<String> {
     parts.path.first().map(|(_, value)| value.clone())
-}
-
-fn entry(caller: &Caller, what: &str, target: Option<String>, result: &str) -> NewAudit {
-    NewAudit {
-        namespace: caller.namespace.clone(),
-        who: caller.who.clone(),
-        what: what.to_owned(),
-        target: target.map(|target| target.chars().take(300).collect()),
-        result: result.to_owned(),
-    }
 }
 
 /// What a request created, from the end of its `Location`.

@@ -19,7 +19,7 @@ use crate::problem::Problem;
 const ROWS: usize = 50;
 /// How many machines the filter offers; others can be typed.
 const OFFERED: usize = 200;
-/// The query parameters that select instances.
+/// The query parameters that choose instances.
 pub(super) const FILTERS: [&str; 8] =
     ["machine", "status", "queue", "key", "awaiting", "parent", "roots", "tag"];
 

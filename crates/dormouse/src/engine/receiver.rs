@@ -21,7 +21,7 @@ pub(super) async fn run(shared: Arc<Shared>, named: NamedTransport, steps: TaskT
         }
         match ended {
             Ok(()) => {
-                tracing::warn!(transport = named.name, "the transport stopped receiving: starting it again")
+                tracing::warn!(transport = named.name, "the transport stopped receiving: starting it again");
             }
             Err(panic) => tracing::error!(transport = named.name, %panic, "it panicked: starting anew"),
         }

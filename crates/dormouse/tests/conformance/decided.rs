@@ -457,12 +457,15 @@ impl Run {
     }
 }
 
+/// Why it woke, when it wakes, for which names, whose it is, and when it ended.
+type Waits = (Option<Wake>, Option<Timestamp>, Vec<String>, Option<WorkerId>, Option<Timestamp>);
+
 /// What is compared of an instance.
 #[derive(Debug, PartialEq)]
 struct Seen {
     place: (Status, u32, String, Json, Option<Json>, Option<String>),
     counts: (u64, u32, u32, Option<u32>, u32),
-    waits: (Option<Wake>, Option<Timestamp>, Vec<String>, Option<WorkerId>, Option<Timestamp>),
+    waits: Waits,
     brakes: (bool, bool, bool, Option<String>, Option<InstanceId>),
     parent: Option<(InstanceId, u32)>,
 }

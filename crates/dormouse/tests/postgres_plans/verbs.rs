@@ -9,7 +9,7 @@ use dormouse::store::postgres::PostgresStore;
 use dormouse::store::{Claim, Claimed, Commit, Delivery, Hold, Namespaces, NewWorker, Receipt, Store};
 use dormouse::{
     Ask, At, Delivered, Dispatch, Inserted, InstanceId, Json, NewInstance, NewSignal, OnFailure, Process,
-    Shape, Target, Transition, WorkerId,
+    Shape, Status, Target, Transition, WorkerId,
 };
 
 /// Longer than any test.
@@ -152,7 +152,7 @@ pub fn commit(row: &Claimed, transition: Transition) -> Commit {
 /// A commit of a row that runs on.
 pub fn ahead(id: InstanceId, seq: u64) -> Commit {
     let mut head = Head::new(id, "", 1, "");
-    head.seq = seq;
+    (head.status, head.seq) = (Status::Executing, seq);
     let (received, transition, handed) = (Vec::new(), next(), Handed::default());
     Commit { head, version: 1, received, transition, hold: Hold::Keep, run: None, handed }
 }
