@@ -29,9 +29,9 @@ pub struct Report {
     pub machine: String,
     /// Its version.
     pub version: u32,
-    /// How many different situations were seen.
+    /// How many different situations were visited.
     pub moments: usize,
-    /// Whether they are all that there are.
+    /// Whether these are all situations.
     pub is_exhaustive: bool,
     /// What is wrong, or worth knowing.
     pub problems: Vec<Problem>,
@@ -56,25 +56,25 @@ pub struct Problem {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ProblemKind {
-    /// It tells too little to be explored.
+    /// It declares too little to be explored.
     Unknown,
     /// A step that nothing follows and that does not end the machine.
     DeadEnd,
-    /// A wait that nothing will satisfy.
+    /// A wait that nothing will end.
     EndlessWait,
     /// From here on it loops forever.
     NoWayOut,
-    /// However it goes, it is never done.
+    /// No path ends as done.
     NeverDone,
     /// A step that is never reached.
     Unreached,
-    /// A signal that it takes, and never reads.
+    /// A signal that it accepts but never reads.
     Unread,
-    /// A step that answers differently when it runs again, as it does after a crash.
+    /// A step that returns something else when it runs again, as it does after a crash.
     Unrepeatable,
     /// Code that panics.
     Panic,
-    /// A signal that may be left lying when the instance ends: no fault in itself.
+    /// A signal that may be left unread when the instance ends. It is not a fault in itself.
     LeftOver,
 }
 

@@ -72,7 +72,7 @@ impl Clock for VirtualClock {
     }
 }
 
-/// As far ahead as anything is armed: the last full second there is.
+/// The latest moment that anything can be scheduled for: the last full second that can be represented.
 const END_OF_TIME_S: i64 = 253_402_207_200;
 
 /// `at + duration`, held at the end of time instead of overflowing.
@@ -95,7 +95,7 @@ fn storable(at: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(us).expect("it is between two moments")
 }
 
-/// A moment that is given outright, or counted from the store's present.
+/// A moment: absolute, or counted from the store's present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {

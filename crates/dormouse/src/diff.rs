@@ -1,4 +1,4 @@
-//! The gate before a deploy: the registered machines against the live rows, which nothing runs.
+//! The gate before a deploy: compares the registered machines with the live rows, without running them.
 
 use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,16 +14,16 @@ use crate::{At, DynMachine, Instance, InstanceId, Registry, Result, Status};
 const PAGE_ROWS: usize = 500;
 /// Instances named as examples of one difference.
 const EXAMPLES_MAX: usize = 3;
-/// Reasons told apart: from there on, those of one place are counted together.
+/// How many different reasons are kept; further ones at the same step are counted together.
 const DIFFERENCES_MAX: usize = 200;
 
 /// How the registered machines differ from what the live instances need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Diff {
-    /// How many live instances were looked at.
+    /// How many live instances were compared.
     pub live: u64,
-    /// What this code could not run, or would run otherwise than they expect.
+    /// Where this code could not run them, or would not do what they expect.
     pub differences: Vec<Difference>,
 }
 
@@ -60,7 +60,7 @@ pub enum DifferenceKind {
     StepGone,
     /// The state does not decode any more.
     StateUnreadable,
-    /// The step is there, and is not what they are parked on.
+    /// The step exists, but does not wait for what they are parked on.
     WaitChanged,
 }
 
@@ -77,7 +77,7 @@ impl DifferenceKind {
     }
 }
 
-/// Looks at every live instance of every namespace; `progress` is told how many were looked at.
+/// Compares every live instance of every namespace; `progress` is called with the number compared so far.
 pub(crate) async fn diff(
     store: &dyn Store,
     registry: &Registry,
@@ -105,7 +105,7 @@ pub(crate) async fn diff(
 }
 
 impl Diff {
-    /// Counts an instance with those that do not fit for the same reason.
+    /// Counts an instance with others that do not fit for the same reason.
     fn add(&mut self, kind: DifferenceKind, reason: String, instance: Instance) {
         let Instance { id, machine, version, step, .. } = instance;
         let is_full = self.differences.len() >= DIFFERENCES_MAX;
@@ -133,7 +133,7 @@ impl Diff {
     }
 }
 
-/// Why the registered code could not go on with an instance, tried as a dry run.
+/// Returns why the registered code could not go on with an instance, in a dry run.
 pub(crate) fn unfit(registry: &Registry, instance: &Instance) -> Option<(DifferenceKind, String)> {
     let Instance { machine, version, .. } = instance;
     let Some(code) = registry.get(machine, *version) else {
@@ -175,10 +175,10 @@ fn gone(code: &dyn DynMachine, step: &str) -> String {
     format!("step {step:?} no longer exists{hint}")
 }
 
-/// What an instance is parked on, against what this code waits for at that step.
+/// Compares what an instance is parked on with what this code waits for at that step.
 fn wait_changed(graph: &Graph, step: &str, instance: &Instance) -> Option<String> {
     let node = graph.nodes.iter().find(|node| node.step == step)?;
-    // A flow parks at the part that waits; a machine, at the step that it goes on with.
+    // A flow parks at the part that waits; a machine parks at the step that follows the wait.
     let parks_here = !matches!(node.kind, NodeKind::Act);
     let ways = || {
         graph.edges.iter().filter(move |edge| if parks_here { edge.from == step } else { edge.to == step })

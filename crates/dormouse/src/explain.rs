@@ -1,4 +1,4 @@
-//! Why an instance is not moving, in one plain sentence.
+//! Explains why an instance is not moving, in one sentence.
 
 use jiff::{SignedDuration, Timestamp};
 

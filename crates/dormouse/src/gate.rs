@@ -1,5 +1,5 @@
-//! What stands at the doors of a machine: payloads of its signals and answers to its units are held against what it
-//! declares, before they are stored.
+//! Gates: payloads of a machine's signals and answers to its units are checked against its declaration before they are
+//! stored.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,31 +11,31 @@ use crate::{
     Accepts, Answering, Declaration, DynMachine, Error, Interaction, Json, Limits, NewSignal, Outline, Takes,
 };
 
-/// Says why a document does not decode.
+/// Returns why a document does not decode.
 pub(crate) type Check = fn(&Json) -> Result<(), String>;
-/// Builds an output from a request, its answer, and who gave that when.
+/// Builds an output from a request, its answer, and who answered when.
 pub(crate) type Projector = Arc<dyn Fn(&Json, &Json, &Answering) -> Result<Json, String> + Send + Sync>;
 
-/// Why a document was not let in.
+/// Why a document was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unfit {
     pub(crate) refusal: Refusal,
     pub(crate) reason: String,
 }
 
-/// The doors of one version of a machine.
+/// The gates of one version of a machine.
 #[derive(Default)]
 pub(crate) struct Gates {
     signals: Vec<Gate>,
     answers: Vec<Gate>,
     /// Whether signals of other names are refused.
     is_closed: bool,
-    /// Why nothing can be let in: its declaration cannot be read here.
+    /// Why everything is refused: the declaration cannot be read here.
     unreadable: Option<String>,
 }
 
 impl Gates {
-    /// Those of code that is here; or what is wrong with how it declares them.
+    /// The gates of code that is registered here, or what is wrong with its declaration.
     pub(crate) fn of(machine: &dyn DynMachine) -> Result<Self, String> {
         let steps = machine.steps();
         let takes = machine.takes();
@@ -53,7 +53,7 @@ impl Gates {
         })
     }
 
-    /// Those of code that is elsewhere: as far as data can tell.
+    /// The gates of code in another process: they check as much as its declaration says.
     pub(crate) fn elsewhere(declaration: &Declaration) -> Self {
         let schema = |schema: &Option<serde_json::Value>| schema.as_ref().map(Schema::compile);
         let signals = declaration.accepts.iter().map(|told| Gate {
@@ -72,13 +72,13 @@ impl Gates {
         Self { signals: signals.collect(), answers: answers.collect(), is_closed, unreadable: None }
     }
 
-    /// Those of a machine whose declaration cannot be read here.
+    /// The gates of a machine whose declaration cannot be read here.
     pub(crate) fn unreadable(reason: String) -> Self {
         Self { unreadable: Some(reason), ..Self::default() }
     }
 
-    /// **A malformed payload is refused at the door**, before it is stored, and so is a signal of a name that this machine
-    /// does not declare. What its instance awaits is declared by that.
+    /// **A malformed payload is refused at the door**, before it is stored, and so is a signal of a name that this
+    /// machine does not declare. A signal that its instance awaits counts as declared.
     pub(crate) fn check_signal(
         &self,
         machine: &str,
@@ -110,31 +110,31 @@ impl Gates {
         !self.takes(&signal.name) || self.payload(&signal.name, &signal.payload).is_err()
     }
 
-    /// Whether this machine takes signals of this name.
+    /// Whether this machine accepts signals of this name.
     fn takes(&self, signal: &str) -> bool {
         !self.is_closed || self.signals.iter().any(|gate| gate.is_for(signal))
     }
 
-    /// Says why a payload of a signal is refused.
+    /// Returns why a payload of a signal is refused.
     pub(crate) fn payload(&self, signal: &str, payload: &Json) -> Result<(), String> {
         let mut of_signal = self.signals.iter().filter(|gate| gate.is_for(signal));
         let checked = of_signal.try_for_each(|gate| gate.check(payload));
         checked.map_err(|unfit| unfit.reason)
     }
 
-    /// Whether every answer of this text is let through as it is, whatever was asked.
+    /// Whether this answer is accepted as it is, whatever was asked.
     pub(crate) fn are_open_for(&self, answer: &Json) -> bool {
         self.unreadable.is_none()
             && self.answers.iter().all(|gate| !gate.code.builds() && gate.check(answer).is_ok())
     }
 
-    /// Whether code that is here builds what is stored for an answer to this step.
+    /// Whether code that is registered here builds the output for an answer to this step.
     pub(crate) fn build_at(&self, step: &str) -> bool {
         let builds = |code: &Code| matches!(code, Code::Here { projector: Some(_), .. });
         self.answers.iter().any(|gate| gate.name == step && builds(&gate.code))
     }
 
-    /// The output that is stored for an answer; one that is built needs to know who answers.
+    /// The output to store for an answer. A projector needs to know who answers.
     pub(crate) fn answer(
         &self,
         limits: &Limits,
@@ -150,22 +150,22 @@ impl Gates {
     }
 }
 
-/// One door.
+/// The check of one signal, or of the answers to one step.
 struct Gate {
     /// The signal, or the step that reads the answer.
     name: String,
     /// Another name of the signal.
     also: Option<String>,
-    /// Held against what comes in, as it comes.
+    /// Checks a document as it comes in.
     schema: Option<Schema>,
     code: Code,
 }
 
-/// What the machine's code has to say at a door.
+/// What is known of the machine's code.
 enum Code {
-    /// Whether it can read what is stored; perhaps it builds that.
+    /// It is here: whether it can read a stored document, and perhaps how it builds one.
     Here { reads: Check, projector: Option<Projector> },
-    /// It is elsewhere, but left an outline of what it reads; perhaps it would have to build what is stored.
+    /// It is in another process, which declared an outline of what it reads, and whether it builds the output.
     Elsewhere { outline: Outline, builds: bool },
 }
 
@@ -194,7 +194,7 @@ impl Gate {
         Ok(Self { name, also: None, schema, code })
     }
 
-    /// Checks a document that is stored as it comes.
+    /// Checks a document that is stored as it is.
     fn check(&self, document: &Json) -> Result<(), Unfit> {
         self.schema.as_ref().map_or(Ok(()), |schema| schema.check(document))?;
         match &self.code {
@@ -203,7 +203,7 @@ impl Gate {
         }
     }
 
-    /// The output that is stored for an answer: checked as it came, built, and checked as the step will read it.
+    /// The output to store for an answer: checked as it came, built, and checked as the step will read it.
     fn admit(
         &self,
         limits: &Limits,
@@ -246,7 +246,7 @@ fn built(limits: &Limits, project: impl FnOnce() -> Result<Json, String>) -> Res
     Ok(built)
 }
 
-/// The schema of what this tells of, or what is wrong with it.
+/// Compiles the schema, or returns why it cannot be used, naming what it is the schema of.
 fn usable(schema: Option<&serde_json::Value>, of: impl Fn() -> String) -> Result<Option<Schema>, String> {
     let compiled = schema.map(|schema| Schema::compile(schema).usable()).transpose();
     compiled.map_err(|reason| format!("the schema of {} cannot be used: {reason}", of()))

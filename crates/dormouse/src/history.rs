@@ -1,4 +1,4 @@
-//! History: one event for each committed transition. The row is the truth, this is the story.
+//! History: one event for each committed transition. The row is the truth; this is a record of how it got there.
 
 use std::time::Duration;
 
@@ -24,8 +24,7 @@ pub enum History {
 pub struct Retention {
     /// Ended instances and their history go this long after their end; `None` keeps them.
     pub ended: Option<Duration>,
-    /// Events of live instances go when they are this old and a later event tells the state;
-    /// `None` keeps them.
+    /// Events of live instances are removed when they are this old and a later event has the state; `None` keeps them.
     pub events: Option<Duration>,
 }
 
@@ -42,11 +41,11 @@ pub struct Event {
     pub step: String,
     /// The state afterwards.
     pub state: Json,
-    /// What else there is to tell: names, deadline, payload, error.
+    /// Further details: names, deadline, payload, error.
     pub data: Option<Json>,
     /// When.
     pub at: Timestamp,
-    /// The run of the step that led to it; `None` where no step did, such as where a signal or the clock woke it.
+    /// The run of the step that caused it; `None` if no step did, for example if a signal or the clock woke it.
     pub run: Option<Run>,
 }
 
@@ -95,7 +94,7 @@ words! {
         UnitTimedOut => "unit.timed_out",
         /// An item failed the unit, or its quorum can no longer be reached.
         UnitFailed => "unit.failed",
-        /// The unit was let go, as its instance was ended from outside.
+        /// The unit was cancelled with its instance.
         UnitCancelled => "unit.cancelled",
         /// A request was sent.
         InteractionDispatched => "interaction.dispatched",

@@ -11,7 +11,7 @@ use crate::machine::{decode_at, encode_at};
 use crate::words::words;
 use crate::{Error, History, Job, JobMachine, JobState, Json, KeyScope, Machine, NewSignal, Result, When};
 
-/// The namespace of everything that names none.
+/// The default namespace.
 pub const DEFAULT_NAMESPACE: &str = "default";
 
 /// An instance's id: unique in the database, across namespaces, and never reused. Only a client in the instance's
@@ -136,12 +136,12 @@ pub struct NewInstance {
     /// The event it was forked from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<(InstanceId, u64)>,
-    /// Whether a machine that nobody declares is started all the same. One that is started in its type is declared by it.
+    /// Whether to start it even if nobody declares its machine. A typed start needs no declaration.
     pub even_if_unknown: bool,
     /// Whether its state was given in its type, and so need not be checked.
     #[serde(skip)]
     pub(crate) is_typed: bool,
-    /// Why its state could not be encoded; told when it is inserted.
+    /// Why its state could not be encoded; reported when it is inserted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) invalid: Option<String>,
     /// How much the inbox may hold that gets its signals.
@@ -152,7 +152,7 @@ pub struct NewInstance {
 impl NewInstance {
     /// An instance of a machine, in that machine's queue.
     ///
-    /// A state that cannot be encoded is told when the instance is inserted.
+    /// If its state cannot be encoded, the insert reports that.
     pub fn of<M: Machine>(state: M::State) -> Self {
         let (at, invalid) = match encode_at(&state) {
             Ok(at) => (at, None),
@@ -291,16 +291,16 @@ impl NewInstance {
     }
 }
 
-/// What became of an insert.
+/// The result of inserting an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// It is there.
+    /// It was inserted.
     New(InstanceId),
     /// Its key is taken: nothing was inserted; its signals, if any, went to the holder.
     Taken {
         /// The instance that holds the key.
         holder: InstanceId,
-        /// What became of each signal.
+        /// The result of each signal.
         signals: Vec<crate::Delivered>,
     },
 }
@@ -352,7 +352,7 @@ pub struct Instance {
     pub cancel_requested: bool,
     /// Why it was cancelled, or will be when its running step ends.
     pub cancel_reason: Option<String>,
-    /// The ancestor whose cancel took it along.
+    /// The ancestor with which it was cancelled.
     pub cancelled_with: Option<InstanceId>,
     /// The names it is parked on, or was woken by and has not consumed.
     pub awaits: Vec<String>,
@@ -372,7 +372,7 @@ pub struct Instance {
     pub parent: Option<InstanceId>,
     /// Which of its parent's rounds it belongs to.
     pub parent_round: Option<u32>,
-    /// Its place in the list that its parent spawned, counted from 0.
+    /// Its index in the list that its parent spawned, from 0.
     pub parent_index: Option<u32>,
     /// The worker that holds it.
     pub worker: Option<WorkerId>,
@@ -396,7 +396,7 @@ impl Instance {
     }
 }
 
-/// A registered worker's id; a process that registers anew has a new one.
+/// A registered worker's id; a process that registers again gets a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WorkerId(pub i64);

@@ -62,7 +62,7 @@ pub(crate) fn decode_text<T: DeserializeOwned>(text: &str) -> std::result::Resul
     })
 }
 
-/// Tells texts from others, in 16 characters: the start of a SHA-256.
+/// A fingerprint of texts, in 16 characters: the start of a SHA-256.
 pub(crate) fn digest<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let hash = texts.into_iter().fold(Sha256::new(), Digest::chain_update).finalize();
     hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()

@@ -33,7 +33,7 @@ impl KeyScope {
         }
     }
 
-    /// What a store kept: see [`KeyScope::to_text`]. `None` if a word of it is no status.
+    /// What a store kept: see [`KeyScope::to_text`]. `None` if a word in it is not a status.
     pub(crate) fn from_text(text: Option<&str>) -> Option<Self> {
         match text {
             None => Some(Self::Live),

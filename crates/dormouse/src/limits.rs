@@ -1,4 +1,4 @@
-//! What is checked at the door: names that can be addressed, documents that fit.
+//! Limits on names and documents, checked before anything is stored.
 
 mod flaw;
 
@@ -18,31 +18,30 @@ pub const TAG_BYTES_MAX: usize = 64;
 /// The most tags on one instance.
 pub const TAGS_MAX: usize = 8;
 
-/// Bounds on what callers and steps may hand in.
+/// Limits on what callers and steps may store. Set them with [`EngineBuilder::limits`](crate::EngineBuilder::limits).
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The largest state, payload or output, in bytes of JSON text (1 MiB unless set).
+    /// The largest state, payload or output, in bytes of JSON text (1 MiB by default).
     pub document_bytes_max: usize,
-    /// How many objects and arrays may be inside each other in a state, payload or output (64 unless set). Some readers
+    /// How many objects and arrays may be inside each other in a state, payload or output (64 by default). Some parsers
     /// stop at 128.
     pub document_depth_max: usize,
-    /// The most signals that may wait in one inbox (10,000 unless set).
+    /// The most signals in one inbox (10,000 by default).
     pub inbox_max: usize,
-    /// The most bytes of payloads that may wait in one inbox (16 MiB unless set).
+    /// The most bytes of payloads in one inbox (16 MiB by default).
     pub inbox_bytes_max: usize,
-    /// The most bytes that a step is handed besides its state: its inbox, and its children's outputs and states (256 MiB
-    /// unless set). An instance whose step would be handed more is failed; a retry runs it when there is less, or the
-    /// limit is higher.
+    /// The most bytes that a step gets besides its state: its inbox, and its children's outputs and states (256 MiB by
+    /// default). An instance whose step would get more fails. Retry it when there is less, or the limit is higher.
     pub reading_bytes_max: usize,
-    /// The most children one spawn may insert (10,000 unless set).
+    /// The most children one spawn may insert (10,000 by default).
     pub children_max: usize,
-    /// The most items in a unit's batch, or in a list that answers one (10,000 unless set).
+    /// The most items in a unit's batch, or in a list that answers one (10,000 by default).
     pub items_max: usize,
-    /// The most items of one `each` unit (100,000 unless set).
+    /// The most items of one `each` unit (100,000 by default).
     pub each_max: usize,
 }
 
-/// How much may wait in one inbox, as its sender has it.
+/// How much one inbox may hold, by the sender's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InboxMax {
     /// Signals.
@@ -80,8 +79,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Refuses a document over the limits, or one that some store or reader could not cope with. Every document that is
-    /// stored passes here, or through `dormouse.check_document` in SQL, which says the same.
+    /// Refuses a document over the limits, or one that some store or step could not read. Every document that is stored
+    /// passes here, or through `dormouse.check_document` in SQL, which does the same.
     pub(crate) fn check_document(&self, what: &'static str, json: &Json) -> Result<()> {
         self.check_bytes(what, json.as_str().len())?;
         match flaw(json.as_str(), self.document_depth_max) {
@@ -99,7 +98,7 @@ impl Limits {
         }
     }
 
-    /// Refuses signals that come along with a start and could not be stored, or not all of them.
+    /// Refuses the signals of a start if they could not all be stored.
     pub(crate) fn check_signals(&self, signals: &[NewSignal]) -> Result<()> {
         signals.iter().try_for_each(|signal| signal.check(self))?;
         let bytes = signals.iter().map(|signal| signal.payload.as_str().len() as u64).sum();
@@ -119,7 +118,7 @@ impl Limits {
         InboxMax { signals: self.inbox_max, bytes: self.inbox_bytes_max }
     }
 
-    /// Refuses what is larger than a document may be.
+    /// Refuses a document over the size limit.
     pub(crate) fn check_bytes(&self, what: &'static str, bytes: usize) -> Result<()> {
         if bytes > self.document_bytes_max {
             return Err(Error::TooLarge { what, bytes, limit_bytes: self.document_bytes_max });
@@ -128,7 +127,7 @@ impl Limits {
     }
 }
 
-/// The text of an error as every store can keep it. It comes from code that fails, so it is mended, not refused.
+/// An error's text in a form that every store can keep. It comes from code that fails, so it is repaired, not refused.
 pub(crate) fn storable(error: &str) -> Cow<'_, str> {
     if error.contains('\0') { error.replace('\0', "\u{FFFD}").into() } else { error.into() }
 }
@@ -201,7 +200,7 @@ pub(crate) fn check_tag_count(tags: &[&str]) -> Result<()> {
     Err(Error::InvalidName { what: "list of tags", value, reason: "an instance has at most 8 tags" })
 }
 
-/// The one of these names that a misspelt one is most like, if any is like it at all.
+/// The name that is most like a misspelt one, if any is similar.
 pub(crate) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
     const LIKENESS_MIN: f64 = 0.7;
     let likeness = |known: String| (strsim::jaro_winkler(name, &known), known);

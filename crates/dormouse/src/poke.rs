@@ -11,7 +11,7 @@ use tokio::sync::{Notify, broadcast, watch};
 
 use crate::InstanceId;
 
-/// A write's answer, and what it made possible.
+/// The value that a write returns, and the pokes that follow from it.
 #[derive(Clone, Debug, Default)]
 pub struct Written<T> {
     /// The answer.
@@ -31,7 +31,7 @@ pub struct Effects {
     pub ended: Vec<InstanceId>,
     /// Executing instances that someone wants cancelled.
     pub cancel: Vec<InstanceId>,
-    /// A brake was put on: what is claimed and has not started should not.
+    /// Something was paused: rows that are claimed and have not started must not start.
     pub braked: bool,
 }
 
@@ -71,7 +71,7 @@ pub struct Hub {
     timer: watch::Sender<()>,
     cancels: broadcast::Sender<InstanceId>,
     changes: watch::Sender<()>,
-    /// How often a brake was put on: what was claimed before is not started after.
+    /// How many pauses there were: a row that was claimed before a pause is not started after it.
     brakes: AtomicU64,
     /// Instances that engines of this process have claimed and not started yet.
     ahead: Mutex<HashSet<InstanceId>>,
@@ -99,7 +99,7 @@ impl Default for Hub {
 }
 
 impl Hub {
-    /// Passes on what a commit made possible.
+    /// Wakes the loops and waiters that a commit's effects concern.
     pub fn apply(&self, effects: &Effects) {
         if !effects.queues.is_empty() {
             let queues = lock(&self.queues);
@@ -124,7 +124,7 @@ impl Hub {
         self.changed();
     }
 
-    /// Tells whoever waits for these instances that they were committed, and perhaps parked.
+    /// Notifies those who wait for these instances that they were committed, and perhaps parked.
     pub(crate) fn moved(&self, ids: impl Iterator<Item = InstanceId>) {
         let waiters = lock(&self.waiters);
         if !waiters.is_empty() {
@@ -132,7 +132,7 @@ impl Hub {
         }
     }
 
-    /// Notes that something moved, for whoever waits for the store to come to rest.
+    /// Notes that something moved, for tests that wait until the store is at rest.
     pub fn changed(&self) {
         poke(&self.changes);
     }
@@ -153,7 +153,7 @@ impl Hub {
         lock(&self.queues).entry(name.to_owned()).or_insert_with(|| watch::Sender::new(())).subscribe()
     }
 
-    /// How often a brake was put on, as far as is known here.
+    /// How many pauses are known here.
     pub(crate) fn brakes(&self) -> u64 {
         self.brakes.load(Ordering::Relaxed)
     }
@@ -163,7 +163,7 @@ impl Hub {
         lock(&self.ahead).insert(id);
     }
 
-    /// Notes that it waits no more.
+    /// Notes that it no longer waits.
     pub(crate) fn starts(&self, id: InstanceId) {
         lock(&self.ahead).remove(&id);
     }
@@ -173,7 +173,7 @@ impl Hub {
         lock(&self.ahead).contains(&id)
     }
 
-    /// What a timer listens to: a moment was armed that is nearer than what it sleeps for.
+    /// What a timer listens to: a moment was set that is nearer than the one it sleeps for.
     pub(crate) fn timer(&self) -> watch::Receiver<()> {
         self.timer.subscribe()
     }
@@ -188,7 +188,7 @@ impl Hub {
         self.changes.subscribe()
     }
 
-    /// Says what timers sleep for; `None` while that is being found out, so that every arming is heard.
+    /// Sets the moment that timers sleep for; `None` while it is being read, so that every new moment wakes them.
     pub(crate) fn set_armed(&self, next: Option<Timestamp>) {
         *lock(&self.armed) = next;
     }
@@ -201,7 +201,8 @@ impl Hub {
         Waiter { hub: self, id, notify: waiting.notify.clone() }
     }
 
-    /// **Timers need no sweep**: whoever sleeps for the next moment is woken early by a nearer one, and by nothing else.
+    /// **Timers need no sweep**: a timer that sleeps for the next moment is woken early by a nearer one, and by nothing
+    /// else.
     fn arm(&self, at: Timestamp) {
         let mut armed = lock(&self.armed);
         if armed.is_none_or(|next| at < next) {
@@ -229,7 +230,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// Every listener hears of it once, whether it waits now or looks later.
+/// Every listener is notified once, whether it waits now or looks later.
 fn poke(listeners: &watch::Sender<()>) {
     listeners.send_replace(());
 }

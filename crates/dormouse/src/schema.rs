@@ -1,4 +1,4 @@
-//! JSON Schemas, ready to hold documents against them.
+//! Compiled JSON Schemas, and checking documents against them.
 
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ impl Schema {
 
 #[cfg(feature = "schema")]
 fn compiled(schema: &Value) -> Result<Validator, String> {
-    // Offline, whatever features others give the validator.
+    // Offline, whatever features other crates turn on in the validator.
     jsonschema::options().offline().build(schema).map_err(|error| error.to_string())
 }
 
@@ -48,7 +48,7 @@ fn fits(schema: &Validator, document: &Json) -> Result<(), String> {
     schema.validate(&value).map_err(|error| {
         let path = error.instance_path().to_string();
         let place = if path.is_empty() { "at the top".to_owned() } else { format!("at {path}") };
-        // What came in is the sender's, and may be long or private: it is not repeated.
+        // The value is the sender's and may be long or private, so the error does not quote it.
         format!("{place}: {}", error.masked())
     })
 }

@@ -1,4 +1,4 @@
-//! A kit for testing machines: an engine in memory, time that moves when told, crashes on demand.
+//! A kit for testing machines: an engine in memory, a virtual clock, and crashes on demand.
 //!
 //! ```
 //! use std::time::Duration;
@@ -60,7 +60,7 @@ pub struct TestEngine {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tally {
-    /// Could run, if it were not paused, or blocked, or of a machine unknown here.
+    /// Runnable, but paused, blocked by its lane, or of a machine unknown here.
     pub runnable: u64,
     /// Parked on the clock.
     pub scheduled: u64,
@@ -105,9 +105,9 @@ impl TestEngine {
         self.clock.now()
     }
 
-    /// Waits until nothing can run and nothing is due, and says what is where.
+    /// Waits until nothing can run and nothing is due, and returns how many instances are in each status.
     ///
-    /// Panics, telling what still moves, if that takes a minute of real time.
+    /// Panics if that takes a minute of real time; the message says what still moves.
     pub async fn drain(&self) -> Result<Tally> {
         self.drain_within(DRAIN_MAX).await
     }
@@ -127,7 +127,7 @@ impl TestEngine {
         }
     }
 
-    /// Moves time on, stopping at every moment at which the clock wakes something, and drains each time.
+    /// Moves the clock forward, stops at every moment at which it wakes something, and drains each time.
     pub async fn advance(&self, duration: Duration) -> Result<Tally> {
         let target = later(self.clock.now(), duration);
         loop {
@@ -157,7 +157,7 @@ impl TestEngine {
         self.run().await
     }
 
-    /// Panics, telling what the instance is doing, unless it is in this status at rest.
+    /// Panics unless the instance is in this status at rest; the message says what it is doing.
     pub async fn assert_status(&self, target: impl Into<Target>, status: Status) {
         let instance = self.settled(target.into()).await;
         if instance.status != status {
@@ -165,7 +165,7 @@ impl TestEngine {
         }
     }
 
-    /// Panics, telling what the instance is doing, unless it is done with this output.
+    /// Panics unless the instance is done with this output; the message says what it is doing.
     pub async fn assert_output(&self, target: impl Into<Target>, output: impl serde::Serialize) {
         let instance = self.settled(target.into()).await;
         let expected = Json::encode("expected output", &output).expect("an output that can be JSON");

@@ -1,4 +1,4 @@
-//! A situation of one instance, and what may happen next: decided by the rules that the stores go by.
+//! A situation of one instance, and what may happen next, decided by the same rules as in the stores.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,10 +10,10 @@ use crate::{
     Ask, At, Context, DynMachine, InboxSignal, InstanceId, Json, SignalId, Status, Transition, UnitStatus,
 };
 
-/// Where an instance is, what it waits for, and what lies in its inbox.
+/// Where an instance is, what it waits for, and what is in its inbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Moment {
-    /// As the stores have it, but for what only counts or dates: that stands still, so that equal situations are equal.
+    /// As in the stores, except that counters and dates stand still, so that equal situations are equal.
     pub(crate) head: Head,
     /// JSON: the state, or the output once it is done.
     pub(crate) state: String,
@@ -42,12 +42,12 @@ pub(crate) struct Next {
     pub(crate) consumed: Vec<String>,
 }
 
-/// Why a step cannot be thought through.
+/// Why a step cannot be explored.
 pub(crate) enum Unthinkable {
-    /// Its machine does not tell.
+    /// Its machine does not declare what it does.
     Untold,
     Panicked,
-    /// Asked twice, it answered differently.
+    /// Two runs returned different outcomes.
     Unrepeatable {
         first: String,
         second: String,
@@ -87,7 +87,7 @@ impl Moment {
         At { step: self.head.step.clone().into(), state: Json::trusted(self.state.as_str()) }
     }
 
-    /// All that its step may do. A crash before the commit runs it again, so it is asked twice.
+    /// Everything that its step may do. A crash before the commit runs it again, so it is run twice and compared.
     pub(crate) fn run(
         &self,
         machine: &dyn DynMachine,
@@ -125,7 +125,7 @@ impl Moment {
         if let Transition::Dispatch(dispatch) = &mut transition
             && dispatch.asks.is_empty()
         {
-            // What a graph declares does not say what is asked, only that something is.
+            // A graph does not say what is asked, only that something is.
             dispatch.asks.push(something());
         }
         let handed = self.handed();
@@ -150,7 +150,7 @@ impl Moment {
         let (version, hold) = (head.version, Hold::Release);
         let returned = Returned { transition: &transition, version, hold, received: &received, facts };
         let change = rules::decide(head, Input::Outcome(returned), NOW);
-        // What an end leaves unread stays in sight here: it is worth a word.
+        // Signals that an end leaves unread stay here, so that they can be reported.
         let used = |one: &InboxSignal| {
             change.consumes.contains(&one.id) || (change.drops_inbox && received.contains(&one.id))
         };
@@ -207,10 +207,10 @@ impl Moment {
     }
 }
 
-/// The moment at which everything happens that is thought of.
+/// The moment at which everything that is explored happens.
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// A head without what only counts or dates.
+/// A head without counters and dates.
 fn standing_still(head: Head) -> Head {
     Head {
         seq: 1,
@@ -231,7 +231,7 @@ fn standing_still(head: Head) -> Head {
     }
 }
 
-/// A request of which nothing is known.
+/// A request about which nothing is known.
 fn something() -> Ask {
     Ask {
         request: Json::null(),
@@ -247,7 +247,7 @@ fn stored(place: usize, name: &str, payload: &str) -> InboxSignal {
     InboxSignal { id: SignalId(place as i64), name, payload, dedup_key: None, at: NOW }
 }
 
-/// The first thing in which two answers of one step differ.
+/// The first difference between two outcomes of one step.
 fn different(first: &[Foreseen], second: &[Foreseen]) -> Option<(String, String)> {
     let shown = |foreseen: Option<&Foreseen>| {
         foreseen.map_or_else(

@@ -1,4 +1,4 @@
-//! What stands behind a step while it runs, and the step's own writes, which the commit of its outcome carries.
+//! What a running step reaches through its context, and the step's own writes, which are committed with its outcome.
 
 use std::any::Any;
 use std::fmt;
@@ -26,15 +26,15 @@ pub(crate) trait Behind: Send + Sync {
     /// Whether closures can run inside the commit.
     fn runs_closures(&self) -> bool;
 
-    /// Passes on what the step reports.
+    /// Passes on a progress report.
     fn report(&self, of: InstanceId, seq: u64, progress: Json);
 }
 
-/// A step's own writes, of a kind that only the store knows that made them.
+/// A step's own writes, in a form that only the store that made them knows.
 pub struct Rider(Box<dyn Any + Send>);
 
 impl Rider {
-    /// Wraps what a store will know again.
+    /// Wraps a store's own value.
     pub fn new<T: Any + Send>(own: T) -> Self {
         Self(Box::new(own))
     }
@@ -104,8 +104,7 @@ impl Own {
         Ok(runs_closures.then(|| self.rider.try_lock().ok()).flatten())
     }
 
-    /// Takes what the step gathered, for its commit or to let go of it. A task that the step left behind may still
-    /// hold it.
+    /// Takes the step's own writes, to commit or drop them. A task that the step left behind may still hold them.
     pub(crate) fn take(&self) -> Result<Option<Rider>, StillWrites> {
         self.rider.try_lock().map(|mut rider| rider.take()).map_err(|_| StillWrites)
     }

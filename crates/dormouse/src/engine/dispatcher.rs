@@ -1,4 +1,4 @@
-//! The dispatcher: sends what was committed, from those rows, until it is accepted. One for each transport.
+//! The dispatcher: sends committed requests from their rows until they are accepted. There is one for each transport.
 
 mod rate;
 
@@ -23,14 +23,14 @@ use crate::{Interaction, InteractionId, Json, Sending, Sent, When};
 const TAKE_ROWS_MAX: usize = 256;
 /// Reports written in one go.
 const REPORTS_MAX: usize = 256;
-/// How long what somebody else's transaction holds up is put off.
+/// How long a result is put off whose row another transaction locks.
 const HELD_UP_PAUSE: Duration = Duration::from_millis(50);
-/// A send's lease is twice the time that it may take, and this much more to write down what became of it.
+/// A send's lease is twice the time that a send may take, plus this much to store its result.
 const LEASE_SPARE: Duration = Duration::from_secs(5);
 
-/// Sends whenever there is a free place and something to send, until told to stop.
+/// Sends whenever there is a free place and a request, until the engine stops.
 pub(super) async fn run(shared: Arc<Shared>, named: NamedTransport, steps: TaskTracker) {
-    // Whoever waits for the steps to end waits for what is under way here, too.
+    // Waiting for the steps to end includes the sends under way here.
     let sending = steps.token();
     let (reports, told) = mpsc::channel(REPORTS_MAX);
     let reporter = AbortOnDropHandle::new(tokio::spawn(report(shared.clone(), told)));
@@ -95,10 +95,10 @@ async fn take(shared: &Shared, named: &NamedTransport, rows_max: usize) -> Outbo
     }
 }
 
-/// One request in our hands.
+/// One request that was taken from the outbox.
 struct Send {
     interaction: Interaction,
-    /// The store's time when it was handed out.
+    /// The store's time when it was taken.
     now: Timestamp,
     reports: mpsc::Sender<Told>,
 }
@@ -112,7 +112,7 @@ fn spawn(
 ) {
     let (shared, named) = (shared.clone(), named.clone());
     steps.spawn(async move {
-        // Abandoned, it is sent again when its lease is over.
+        // If it is abandoned, it is sent again when its lease ends.
         shared.abandon.clone().run_until_cancelled(send_one(&shared, &named, send)).await;
         drop(place);
     });
@@ -129,7 +129,7 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
                 count(named, "answered");
                 return tell(&reports, Report::Answered(completion(&interaction, output), sends)).await;
             }
-            // It stays open, for an answer that fits: to this send, to the next, or some other way.
+            // It stays open for an answer that fits: to this send, to the next, or in some other way.
             Ok(Err(Unfit { refusal, reason })) => {
                 let reason = format!("its answer was refused: {}: {reason}", refusal.told());
                 again(&named.sending, &interaction, now, reason, None)
@@ -179,7 +179,7 @@ async fn hand_over(named: &NamedTransport, interaction: Interaction) -> Sent {
     }
 }
 
-/// Another try, unless this has gone on for too long.
+/// Another try, unless the sender gives up.
 fn again(
     sending: &Sending,
     interaction: &Interaction,

@@ -3,8 +3,7 @@
 use super::Shared;
 use crate::store::{Effects, Receipt};
 
-/// Pokes whoever can go on, and counts what became of the outcomes. Places in queues come back by
-/// themselves, when the steps that hold them see their receipts.
+/// Sends pokes, and counts committed and stale outcomes. Places in queues become free by themselves.
 pub(super) fn apply(shared: &Shared, receipts: &[Receipt], effects: &Effects) {
     shared.store.poke(effects);
     let (commits, stale) = tally(receipts);
@@ -16,8 +15,8 @@ pub(super) fn apply(shared: &Shared, receipts: &[Receipt], effects: &Effects) {
     tracing::trace!(outcomes = receipts.len(), ended = effects.ended.len(), "committed");
 }
 
-/// How many outcomes were committed, and how many were stale. One whose row another transaction holds is neither: it
-/// comes again.
+/// How many outcomes were committed, and how many were stale. An outcome whose row another transaction locks is
+/// neither: it is tried again.
 fn tally(receipts: &[Receipt]) -> (usize, usize) {
     receipts.iter().fold((0, 0), |(commits, stale), receipt| match receipt {
         Receipt::Held { .. } | Receipt::Released | Receipt::Cancelled => (commits + 1, stale),

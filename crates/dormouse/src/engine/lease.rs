@@ -1,5 +1,5 @@
-//! The lease: a heartbeat for everything this worker holds, the reaper for those who stopped theirs, and
-//! the steps that run here.
+//! The lease: one heartbeat for everything this worker holds, the reaper for workers that stopped theirs, and the list
+//! of claims that are held here.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -42,12 +42,12 @@ pub(super) async fn keep(shared: &Shared) {
         let take_back = async {
             if !lost.is_empty() {
                 tracing::info!(claims = lost.len(), "giving back claims that never arrived here");
-                // What is busy now is found again at the next heartbeat.
+                // Rows that are locked now are found again at the next heartbeat.
                 let _ = give_back(shared, lost, Tried::Yes).await;
             }
             reap(shared).await
         };
-        // Never for so long that our own lease runs out meanwhile.
+        // Never so long that our own lease expires meanwhile.
         match tokio::time::timeout(shared.config.lease / 3, take_back).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "could not reap"),
@@ -56,8 +56,8 @@ pub(super) async fn keep(shared: &Shared) {
     }
 }
 
-/// Gives back claims that no step runs for. Returns those that it still holds, as somebody else's transaction keeps
-/// their rows busy.
+/// Gives back claims for which no step runs. Returns those that it still holds, because another transaction locks their
+/// rows.
 pub(super) async fn give_back(shared: &Shared, claims: Vec<Claim>, tried: Tried) -> Vec<InstanceId> {
     match shared.store.release(shared.worker, claims, tried).await {
         Ok(Written { value: busy, effects }) => {
@@ -71,11 +71,11 @@ pub(super) async fn give_back(shared: &Shared, claims: Vec<Claim>, tried: Tried)
     }
 }
 
-/// Ends the lease and takes back at once what was still held.
+/// Ends the lease and takes back its remaining claims at once.
 pub(super) async fn give_up(shared: &Shared, cut_short: Vec<Claim>) {
-    // What did not end in time did not crash.
+    // Steps that did not end in time did not crash.
     if !cut_short.is_empty() {
-        // What is busy now is taken back with the lease, or by the next reaper.
+        // Rows that are locked now are taken back with the lease, or by the next reaper.
         let _ = give_back(shared, cut_short, Tried::Yes).await;
     }
     let given_up = async {
@@ -102,7 +102,7 @@ async fn reap(shared: &Shared) -> Result<()> {
     }
 }
 
-/// Tells running steps that someone wants their instance cancelled. A missed hint comes with the heartbeat.
+/// Notifies running steps that a cancel of their instance was requested. A missed hint comes with the heartbeat.
 pub(super) async fn pass_on_cancels(shared: Arc<Shared>) {
     let mut cancels = shared.store.hub().cancels();
     loop {
@@ -117,7 +117,7 @@ pub(super) async fn pass_on_cancels(shared: Arc<Shared>) {
 /// An instance and the `seq` at which it is claimed.
 pub(super) type Claim = (InstanceId, u64);
 
-/// The instances that are claimed here, whose steps run, are about to, or will not and are being given back.
+/// The instances that are claimed here: their steps run, are about to run, or will not run and are being given back.
 #[derive(Default)]
 pub(super) struct Running {
     runs: Mutex<HashMap<InstanceId, Run>>,
@@ -132,8 +132,8 @@ struct Run {
 }
 
 impl Running {
-    /// Registers a claimed instance until its entry is dropped. None if it runs here at this very `seq`: then the store
-    /// forgot its claim, as a server that crashed may, and made it again. The run that is under way has it back.
+    /// Registers a claimed instance until its entry is dropped. Returns `None` if it already runs here at this `seq`:
+    /// then the store lost its claim, as a crashed server may, and made it again, and the run under way keeps it.
     pub(super) fn add(
         self: &Arc<Self>,
         id: InstanceId,
@@ -149,9 +149,9 @@ impl Running {
         Some(Registered { running: self.clone(), id, seq })
     }
 
-    /// Those claims among the held ones whose answer was lost. One for which no step runs here may be on its way; at
-    /// the second heartbeat it is not. An instance that is claimed often may be met twice on its way: that is not the
-    /// same claim, as its `seq` is another.
+    /// The held claims whose answer was lost. A claim for which no step runs here may still be on its way; at the
+    /// second heartbeat it is not. An instance that is claimed often may be seen twice on its way, but with another
+    /// `seq`, so it is not the same claim.
     fn never_arrived(&self, held: Vec<Claim>, unknown_before: &mut HashSet<Claim>) -> Vec<Claim> {
         let runs = self.lock();
         let unknown: HashSet<_> = held.into_iter().filter(|(id, _)| !runs.contains_key(id)).collect();
@@ -176,7 +176,7 @@ impl Running {
     }
 }
 
-/// A claimed instance's entry among those, until it is dropped.
+/// A claimed instance's entry in that list, until it is dropped.
 pub(super) struct Registered {
     running: Arc<Running>,
     id: InstanceId,
@@ -184,12 +184,12 @@ pub(super) struct Registered {
 }
 
 impl Registered {
-    /// Tells that the run goes on from another transition.
+    /// Notes that the run goes on from another transition.
     pub(super) fn go_on(&self, seq: u64) {
         self.seq.store(seq, Relaxed);
     }
 
-    /// Tells that it will not run, and is about to be given back: as soon as it is, it may be claimed here again.
+    /// Notes that it will not run and is about to be given back. As soon as it is, it may be claimed here again.
     pub(super) fn give_back(&self) {
         let mut runs = self.running.lock();
         if let Some(run) = runs.get_mut(&self.id).filter(|run| Arc::ptr_eq(&run.seq, &self.seq)) {
@@ -201,7 +201,7 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         let mut runs = self.running.lock();
-        // Its row may have been claimed again here before this run was quite over.
+        // Its row may have been claimed again here before this run had ended.
         if runs.get(&self.id).is_some_and(|run| Arc::ptr_eq(&run.seq, &self.seq)) {
             runs.remove(&self.id);
         }

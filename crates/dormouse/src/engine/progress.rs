@@ -1,4 +1,4 @@
-//! Progress: what running steps report goes to those who watch, a few times a second at most.
+//! Progress: reports of running steps are stored for those who watch, a few times a second at most.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use super::Shared;
 use crate::store::{NewProgress, Written};
 use crate::{InstanceId, Json};
 
-/// What is reported in this time is one write.
+/// Reports within this time are one write.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// What was reported and is not written yet: the last of each step that runs, so it is bounded by their places.
+/// Reports that are not stored yet: the last one of each running step, so their number is bounded by the places.
 #[derive(Debug, Default)]
 pub(super) struct Reported {
     latest: Mutex<HashMap<InstanceId, (u64, Json)>>,
@@ -36,8 +36,8 @@ impl Reported {
     }
 }
 
-/// Writes what was reported, at once after a quiet time. A report that cannot be written is lost: it is kept with the
-/// outcome of its step.
+/// Stores reports, at once after a quiet time. A report that cannot be stored is dropped here; the step's outcome still
+/// records it.
 pub(super) async fn run(shared: Arc<Shared>) {
     loop {
         shared.reported.news.notified().await;

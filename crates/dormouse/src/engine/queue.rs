@@ -18,19 +18,19 @@ use super::{FAULT_PAUSE, Shared, step};
 use crate::InstanceId;
 use crate::store::{Claim, Claimed, Tried, Written};
 
-/// Rows taken in one claim, however much room there is.
+/// The most rows in one claim, however much room there is.
 const CLAIM_ROWS_MAX: usize = 512;
-/// Rows claimed ahead of places, however short the steps are.
+/// The most rows claimed ahead of places, however short the steps are.
 const AHEAD_MAX: usize = 512;
-/// A row is claimed ahead if, as steps go now, it will have its place within this time.
+/// A row is claimed ahead if, at the present pace of steps, it will get its place within this time.
 const AHEAD_FOR: Duration = Duration::from_millis(25);
-/// A row that has waited this long for its place is given back, with all behind it.
+/// A row that has waited this long for its place is given back, with all rows behind it.
 const WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// Claims and starts steps, until told to stop.
+/// Claims and starts steps until the engine stops.
 pub(super) async fn run(shared: Arc<Shared>, name: String, steps_max: usize, steps: TaskTracker) {
-    // Whoever waits for the steps to end waits for the claim that is under way, too: dropped, it would be taken
-    // by the store and run by nobody.
+    // Waiting for the steps to end includes the claim under way: if it were dropped, the store would take its rows and
+    // nobody would run them.
     let claiming = steps.token();
     let queue = Arc::new(Queue::new(steps_max));
     let (ahead, rows) = mpsc::channel(steps_max + AHEAD_MAX);
@@ -39,7 +39,7 @@ pub(super) async fn run(shared: Arc<Shared>, name: String, steps_max: usize, ste
     std::future::pending::<()>().await;
 }
 
-/// What runs, waits and is being committed in one queue here.
+/// The state of one queue in this process: what runs, waits and is being committed.
 pub(super) struct Queue {
     steps_max: usize,
     /// Bounds how many steps run.
@@ -51,7 +51,7 @@ pub(super) struct Queue {
     held_us: AtomicU64,
 }
 
-/// A row's part of what a queue may have in hand, until its claim is over.
+/// A row's share of the claims that a queue may hold, until its claim ends.
 pub(super) struct Hand(Arc<Queue>);
 
 /// A place to run a step in.
@@ -72,14 +72,15 @@ impl Queue {
         }
     }
 
-    /// How many rows may be claimed now; none while those in hand fill all places and little would be gained.
+    /// How many rows may be claimed now. None while the claimed rows fill all places and claiming more would gain
+    /// little.
     fn room(&self) -> usize {
         let (in_hand, rows_max) = (self.in_hand.load(Ordering::Relaxed), self.steps_max + self.ahead());
         let room = rows_max.saturating_sub(in_hand);
         if in_hand < self.steps_max || room >= rows_max / 4 { room } else { 0 }
     }
 
-    /// How many rows will have had a place within [`AHEAD_FOR`], as steps go now.
+    /// How many rows will get a place within [`AHEAD_FOR`], at the present pace of steps.
     fn ahead(&self) -> usize {
         match self.held_us.load(Ordering::Relaxed) {
             // Nothing is known of its steps yet.
@@ -91,7 +92,7 @@ impl Queue {
         }
     }
 
-    /// Waits for room, and says for how many rows there is.
+    /// Waits for room, and returns for how many rows.
     async fn wait_for_room(&self) -> usize {
         loop {
             let let_go = self.let_go.notified();
@@ -111,13 +112,13 @@ impl Queue {
     fn held(&self, held: Duration) {
         let held_us = u64::try_from(held.as_micros()).unwrap_or(u64::MAX).max(1);
         let mean_us = self.held_us.load(Ordering::Relaxed);
-        // Longer ones count at once: a row that waits behind them is not wanted here.
+        // A longer time counts at once: no row should wait here behind such steps.
         let mean_us =
             if held_us > mean_us { held_us.midpoint(mean_us) } else { (mean_us * 15 + held_us) / 16 };
         self.held_us.store(mean_us.max(1), Ordering::Relaxed);
     }
 
-    /// Claims nothing ahead until steps that end say otherwise.
+    /// Claims nothing ahead until short steps have ended again.
     fn claim_nothing_ahead(&self) {
         self.held_us.store(WAIT_MAX.as_micros() as u64, Ordering::Relaxed);
     }
@@ -156,11 +157,11 @@ struct Waiting {
     cancel: CancellationToken,
     hand: Hand,
     since: Instant,
-    /// How often brakes had been put on here when it was claimed.
+    /// How many pauses were known here when it was claimed.
     brakes: u64,
 }
 
-/// Has `explain` say that an instance waits, until it is dropped.
+/// While it exists, `explain` says that the instance waits for a place.
 struct Seen {
     shared: Arc<Shared>,
     id: InstanceId,
@@ -179,7 +180,7 @@ impl Drop for Seen {
     }
 }
 
-/// Claims whenever there is room and perhaps a row for it.
+/// Claims whenever there is room and there may be a row for it.
 async fn claim_rows(shared: &Arc<Shared>, name: &str, queue: &Arc<Queue>, ahead: mpsc::Sender<Waiting>) {
     let hub = shared.store.hub();
     let mut pokes = hub.queue(name);
@@ -191,7 +192,7 @@ async fn claim_rows(shared: &Arc<Shared>, name: &str, queue: &Arc<Queue>, ahead:
         let took = claimed.len();
         for row in claimed {
             let cancel = CancellationToken::new();
-            // One that runs here already has its claim back.
+            // It already runs here, so its claim is in use again.
             let Some(registered) = shared.running.add(row.id, row.seq, cancel.clone()) else { continue };
             let hand = queue.take();
             let (since, _seen) = (Instant::now(), Seen::new(shared, row.id));
@@ -236,8 +237,8 @@ async fn claim(shared: &Shared, queue: &str, rows_max: usize) -> Vec<Claimed> {
     Vec::new()
 }
 
-/// Starts rows in the order of their claims, each in a place. Gives back what must not start any more: all of them once
-/// told to stop, those claimed before a brake was put on, those of cancelled instances, and those that wait for long.
+/// Starts rows in the order of their claims, each in a place. Gives back rows that must not start: all of them once the
+/// engine stops, rows claimed before a pause, rows of cancelled instances, and rows that have waited too long.
 async fn start_rows(
     shared: &Arc<Shared>,
     queue: &Arc<Queue>,
@@ -268,8 +269,8 @@ async fn start_rows(
     }
 }
 
-/// Gives rows back as if they had not been claimed. Those that somebody else's transaction keeps busy are tried again,
-/// without holding up the rows behind them.
+/// Gives rows back as if they had not been claimed. Rows that another transaction locks are tried again, without
+/// holding up the rows behind them.
 async fn return_rows(shared: &Arc<Shared>, mut rows: Vec<Waiting>, steps: &TaskTracker) {
     tracing::debug!(rows = rows.len(), "giving back rows that were claimed ahead");
     rows.iter().for_each(|waiting| waiting.registered.give_back());
@@ -298,7 +299,7 @@ async fn return_some(shared: &Shared, rows: &mut Vec<Waiting>) {
 fn start(shared: &Arc<Shared>, steps: &TaskTracker, waiting: Waiting, place: RunningPlace) {
     let shared = shared.clone();
     let abandon = shared.abandon.clone();
-    // A panic that is not the user's leaves its row claimed: only giving up the registration frees it.
+    // A panic in our own code leaves its row claimed: only ending the registration frees it.
     let broken = shared.broken.clone().drop_guard();
     let Waiting { row, registered, cancel, hand, since, .. } = waiting;
     steps.spawn(async move {

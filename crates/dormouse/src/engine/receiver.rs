@@ -7,13 +7,13 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use super::{FAULT_PAUSE, Shared};
 use crate::transport::{NamedTransport, Reception};
 
-/// Receives until told to stop, and lets what is in hand be finished.
+/// Receives until the engine stops, and lets the transport finish the answers in progress.
 pub(super) async fn run(shared: Arc<Shared>, named: NamedTransport, steps: TaskTracker) {
-    // Whoever waits for the steps to end waits for what is in hand here, too.
+    // Waiting for the steps to end includes the answers in progress here.
     let receiving = steps.token();
     while !shared.stop.is_cancelled() {
         let (transport, reception) = (named.transport.clone(), reception(&shared, &named));
-        // In a task of its own: its panic is not ours.
+        // In a task of its own, so that its panic does not become ours.
         let task = tokio::spawn(async move { transport.receive(reception).await });
         let ended = AbortOnDropHandle::new(task).await;
         if shared.stop.is_cancelled() {

@@ -70,17 +70,17 @@ struct Runner<'a> {
     handed_out: Instant,
 }
 
-/// What a step's run gave, and how long it took.
+/// The outcome of a step's run, and how long it took.
 struct Ran {
     transition: Transition,
     run: Run,
 }
 
-/// What became of an outcome with its step's own writes.
+/// The result of committing an outcome with its step's own writes.
 enum Carried {
     /// They were committed together, or refused as stale.
     Receipt(Receipt),
-    /// The writes were refused: this is the handler's outcome, which goes alone.
+    /// The writes were refused: this is the handler's outcome, which is committed alone.
     Alone(Transition),
     /// Neither was committed, and the claim was given back: the step will run again.
     Lost,
@@ -119,8 +119,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Reads what was too large to come with the claim. False if the claim is over: a row that cannot be read is set aside,
-    /// and it alone.
+    /// Reads what was too large to come with the claim. Returns false if the claim has ended: only a row that cannot be
+    /// read is set aside.
     async fn read(&mut self) -> bool {
         let (store, bytes_max) = (&self.shared.store, self.shared.config.limits.reading_bytes_max);
         let (id, seq) = (self.cx.id, self.cx.seq);
@@ -144,8 +144,8 @@ impl<'a> Runner<'a> {
         false
     }
 
-    /// Moves to where a migration lifts the row, if it was claimed at an older version. False if the claim is over: a
-    /// row that cannot be lifted has failed.
+    /// Migrates the row if it was claimed at an older version. Returns false if the claim has ended: a row that cannot
+    /// be lifted fails.
     async fn lift(&mut self) -> bool {
         let (from, to) = (self.version, self.machine.version());
         if from == to {
@@ -164,7 +164,7 @@ impl<'a> Runner<'a> {
         false
     }
 
-    /// Runs the step, unless nothing that woke it can be read: then it waits on.
+    /// Runs the step. If none of the signals that woke it can be read, it waits again instead.
     async fn run(&self) -> Ran {
         let Self { shared, machine, at, cx, .. } = self;
         let span = tracing::debug_span!(
@@ -186,8 +186,8 @@ impl<'a> Runner<'a> {
         Ran { transition, run }
     }
 
-    /// Commits what a step gave, with its own writes if it made some: the receipt, and where the instance goes next.
-    /// `None` if the claim was given back, or the engine is gone.
+    /// Commits a step's outcome, with its own writes if there are any. Returns the receipt, and where the instance goes
+    /// next. `None` if the claim was given back, or the engine is gone.
     async fn commit(
         &mut self,
         Ran { transition, run }: Ran,
@@ -215,16 +215,16 @@ impl<'a> Runner<'a> {
         Some((self.shared.committer.commit(commit).await?, next))
     }
 
-    /// Ends the claimed row as failed: it cannot be run.
+    /// Ends the claimed row as failed, because it cannot be run.
     async fn fail(&self, error: String) {
         let failed = self.commit_of(Transition::Fail { error }, Hold::Release, None);
         self.shared.committer.commit(failed).await;
     }
 
-    /// The commit of an outcome. Every one of the engine is made here.
+    /// The commit of an outcome. Every commit of the engine is made here.
     fn commit_of(&self, transition: Transition, hold: Hold, run: Option<Run>) -> Commit {
         let (Self { cx, version, .. }, head) = (self, self.head.clone());
-        // Whoever parks has been handed all of it; only what was read is used up.
+        // A step that parks was handed all of them; only those that it could read are consumed.
         let received = match &transition {
             Transition::Await { .. } => cx.handed_ids(),
             _ => cx.received_ids(),
@@ -239,7 +239,8 @@ impl<'a> Runner<'a> {
         if holds { Hold::Keep } else { Hold::Release }
     }
 
-    /// Commits an outcome with what its step wrote. If that is refused, the step has failed, and its handler decides.
+    /// Commits an outcome with its step's own writes. If they are refused, the step has failed, and its handler
+    /// decides.
     async fn commit_with(&self, commit: Commit, rider: Rider) -> Carried {
         let (shared, id, seq) = (self.shared, self.cx.id, self.cx.seq);
         match shared.store.commit_with(shared.worker, commit, rider).await {
@@ -249,7 +250,7 @@ impl<'a> Runner<'a> {
             }
             Err(error @ Error::OwnWrites(_)) => {
                 let transition = self.handled(StepError::Error(Box::new(error))).await;
-                // What the handler wrote could be refused as well: its outcome goes alone.
+                // The handler's own writes could be refused as well, so its outcome is committed alone.
                 drop(self.cx.own.take());
                 Carried::Alone(transition)
             }
@@ -261,7 +262,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// One run of a step: its outcome, checked, or what its error handler makes of the failure.
+    /// One run of a step: its checked outcome, or that of its error handler.
     async fn outcome(&self) -> Transition {
         let Self { machine, at, cx, .. } = self;
         let started = Instant::now();
@@ -274,7 +275,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// What a machine's error handler makes of a failed step. What the step wrote is undone before.
+    /// Calls the machine's error handler for a failed step. The step's own writes are rolled back first.
     async fn handled(&self, error: StepError) -> Transition {
         let Self { machine, at, cx, .. } = self;
         drop(cx.own.take());
@@ -288,7 +289,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Checks an outcome, and gives children what they have from their parent.
+    /// Checks an outcome, and sets what children get from their parent.
     fn checked(&self, mut transition: Transition) -> Result<Transition, StepError> {
         let refuse = |error: Error| StepError::Error(Box::new(error));
         let Self { shared, at, cx, .. } = self;
@@ -316,10 +317,10 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// How far an instance may run on before others get its place.
+/// How far an instance may run ahead before others get its place.
 struct RunAhead {
     steps: u32,
-    /// None if that is further off than can be told as a moment.
+    /// `None` if it is too far off to be an instant.
     until: Option<Instant>,
 }
 
@@ -330,8 +331,9 @@ impl RunAhead {
     }
 }
 
-/// Runs user code so that neither its panic nor its slowness is ours. It is called inside the future, so that even a panic
-/// before its first await is caught. A state that the code cannot read is not its error: the instance fails.
+/// Runs user code so that its panic or slowness does not become ours. The code is called inside the future, so that
+/// even a panic before its first await is caught. If the code cannot read the state, its error handler is not called:
+/// the instance fails.
 async fn guarded(
     at: &At,
     code: impl Future<Output = Result<Transition, Fault>>,

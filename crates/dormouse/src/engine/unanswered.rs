@@ -1,4 +1,4 @@
-//! A metric for each transport: since when the oldest of its requests is unanswered.
+//! A metric for each transport: since when its oldest open request is unanswered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const EVERY: Duration = Duration::from_secs(15);
 pub(super) async fn run(shared: Arc<Shared>, named: NamedTransport) {
     loop {
         match oldest(&shared, &named.name).await {
-            // A moment, not an age: whoever reads it knows what time it is. 0 if all are answered.
+            // A timestamp, not an age, so that it needs no updates as time passes. 0 if all are answered.
             Ok(oldest) => {
                 metrics::gauge!("dormouse_unanswered_since_seconds", "transport" => named.name.clone())
                     .set(oldest.map_or(0.0, |at| at.as_second() as f64));

@@ -1,4 +1,5 @@
-//! What a JSON document must not hold, found in one pass over its text: no store, step or page has to cope with it.
+//! Finds what a JSON document must not contain, in one pass over its text, so that no store, step or page has to handle
+//! it.
 
 /// What is wrong with a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,7 +8,7 @@ pub(super) enum Flaw {
     TooDeep,
     /// U+0000 in a text or a name, which JSON can only write as an escape.
     Nul,
-    /// Half of a surrogate pair: no character.
+    /// Half of a surrogate pair, which is not a character.
     LoneSurrogate,
     /// A number beyond what a 64-bit float holds, such as `1e400`.
     HugeNumber,

@@ -15,7 +15,7 @@ pub(crate) fn fire(change: &mut Change, now: Timestamp) {
         Status::AwaitingChildren if head.barrier == Some(0) => return released(change, now),
         Status::AwaitingSignal => (Wake::Timeout, EventKind::SignalTimeout),
         Status::AwaitingChildren => (Wake::Timeout, EventKind::ChildrenTimeout),
-        // The end of a backoff is no news: the retried step sees why it woke in the first place.
+        // The end of a backoff does not change the reason: the retried step sees why it woke in the first place.
         Status::Scheduled => (head.wake.unwrap_or(Wake::Clock), EventKind::TimerFired),
         // The clock has nothing to say to the others.
         _ => return,
@@ -24,7 +24,7 @@ pub(crate) fn fire(change: &mut Change, now: Timestamp) {
     change.wake(why, now);
     change.record(kind, None);
     if rests_from_crashes {
-        // The end of a rest is no commit of the step.
+        // The end of a pause after a crash is not a commit of the step.
         change.head.crashes_seq = change.head.seq;
     }
 }

@@ -3,8 +3,8 @@
 use super::Head;
 use crate::Status;
 
-/// Puts a changed row into its lane: whoever did not hold it before stands behind it until the lane is settled. Returns whether
-/// the lane may have no holder now, so that the next in line gets it.
+/// Puts a changed row into its lane: a row that did not hold the lane before waits until the lane is settled. Returns
+/// whether the lane may have no holder now, so that the next in line gets it.
 pub fn settle(was_open: bool, head: &mut Head) -> bool {
     if head.lane.is_none() {
         return false;

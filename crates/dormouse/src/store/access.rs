@@ -1,5 +1,5 @@
-//! What a server needs of a store beside the engine's verbs: who may come in, what they changed, what they were
-//! answered, and what changes while they watch.
+//! What a server needs of a store besides the engine's verbs: API keys, the audit log, kept answers, and the feed of
+//! changes.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ pub trait ServerStore: Store {
     /// Reads up to `rows_max` transitions after a position, in the order of their commits, and returns those of one
     /// namespace or of all. Without a position, returns where the end is. Instances without a history have no changes.
     ///
-    /// A position must not pass over a transaction that is still open: whoever reads on from [`Changes::next`] sees every
-    /// change once.
+    /// A position must not skip a transaction that is still open: a reader that continues from [`Changes::next`] must
+    /// see every change once.
     fn changes(&self, namespace: Option<String>, after: Option<i64>, rows_max: usize) -> Reply<'_, Changes>;
 
     /// Stores an API key. Its id must be new.
@@ -78,7 +78,7 @@ pub struct NewApiKey {
     pub namespace: String,
     /// What it allows there.
     pub scope: Scope,
-    /// When it stops to count; `None` is never.
+    /// When it expires; `None` is never.
     pub expires: Option<When>,
 }
 
@@ -97,11 +97,11 @@ pub struct ApiKey {
     pub scope: Scope,
     /// When it was made.
     pub created_at: Timestamp,
-    /// When it stops to count.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
     /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
-    /// Whether it counts, at the store's time of the read.
+    /// Whether it is valid, at the store's time of the read.
     pub is_live: bool,
 }
 
@@ -155,22 +155,22 @@ pub struct Repeatable {
     pub namespace: String,
     /// The caller's name for the request.
     pub key: String,
-    /// The hash of all that it asks for.
+    /// The hash of the whole request.
     pub fingerprint: [u8; 32],
     /// How long an answer is kept.
     pub kept_for: Duration,
-    /// After this long without an answer, whoever was at it is taken for dead.
+    /// After this long without an answer, the process that worked on it counts as dead.
     pub given_up_after: Duration,
 }
 
 /// What is known of a repeatable request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Nothing: it is the caller's to do, and now noted as under way.
+    /// It is new: the caller must do it, and it is now noted as under way.
     New,
     /// It was answered before.
     Answered(Answer),
-    /// It is being done at this moment.
+    /// It is under way.
     UnderWay,
     /// The same name was used for something else.
     Different,
@@ -212,13 +212,13 @@ pub struct Change {
     pub at: Timestamp,
 }
 
-/// A stretch of changes.
+/// Some changes, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Those of the namespace asked for, in order.
     pub changes: Vec<Change>,
-    /// Where to look on. Smaller than what was asked for, if the end of the history was collected meanwhile.
+    /// Where to continue. Smaller than the given position if the end of the history was collected meanwhile.
     pub next: i64,
-    /// Whether there may be more already.
+    /// Whether there may already be more.
     pub more: bool,
 }

@@ -7,7 +7,7 @@ use crate::Json;
 /// What workers declared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Declarations {
-    /// Tells this from what was declared before and after.
+    /// Changes whenever a declaration changes.
     pub mark: String,
     /// Every version of every machine.
     pub machines: Vec<Declared>,

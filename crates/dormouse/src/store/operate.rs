@@ -15,7 +15,7 @@ pub struct CancelRequest {
     pub expected_seq: Option<u64>,
 }
 
-/// What became of a cancellation.
+/// The result of a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancel {
     /// It is cancelled, with this many descendants.
@@ -23,7 +23,7 @@ pub enum Cancel {
         /// Descendants cancelled with it.
         descendants: usize,
     },
-    /// It will end: when the step that is running does, or when it has undone what it did.
+    /// It will end when its running step ends, or when it has undone what it did.
     Requested,
     /// It had ended before.
     AlreadyEnded(Status),
@@ -68,7 +68,7 @@ pub struct TagChange {
 }
 
 impl TagChange {
-    /// Refuses tags that cannot be, or that are to be added and removed at once.
+    /// Refuses invalid tags, and tags that are both added and removed.
     pub(crate) fn check(&self) -> Result<()> {
         check_tags(&self.add)?;
         check_tags(&self.remove)?;

@@ -9,7 +9,7 @@ use crate::{Event, InboxSignal, Instance, InstanceId, Process, SignalId, Status,
 
 /// The queries. Each sees one moment of the store, holds up no write, and changes nothing.
 ///
-/// What they cost must not grow with what they do not return: the lists are walked by an index, and end at their bounds.
+/// Their cost must not grow with rows that they do not return: lists are read by an index, and end at their bounds.
 pub trait Queries: Send + Sync + 'static {
     /// One instance, with its documents.
     fn get(&self, namespace: String, target: Target) -> Reply<'_, Option<Instance>>;
@@ -52,11 +52,11 @@ pub trait Queries: Send + Sync + 'static {
     /// this mark: then it must be cheap, as callers ask often.
     fn declared(&self, known: Option<String>) -> Reply<'_, Option<Declarations>>;
 
-    /// Which store this is, and its time. An answer means that the database answers.
+    /// Which store this is, and its time. Use it to check that the database responds.
     fn about(&self) -> Reply<'_, About>;
 }
 
-/// What is to be known of an instance before it is sent a signal.
+/// What must be known of an instance before a signal is sent to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addressee {
     /// Its machine.
@@ -67,7 +67,7 @@ pub struct Addressee {
     pub awaits: Vec<String>,
 }
 
-/// The bytes of documents after which a page of a list ends, unless said otherwise.
+/// The default number of bytes of documents after which a page of a list ends.
 pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The places that [`Stats::instances`] names at most.
@@ -92,7 +92,7 @@ impl Bounds {
         Self { rows_max, bytes_max: PAGE_BYTES_MAX }
     }
 
-    /// Whether what was read is enough.
+    /// Whether a bound is reached.
     pub(crate) const fn are_reached(self, rows: usize, bytes: usize) -> bool {
         rows >= self.rows_max || bytes >= self.bytes_max
     }
@@ -142,7 +142,7 @@ pub struct Filter {
     pub roots: bool,
     /// With all of these tags. Name the rarest first: its instances are the ones looked at.
     pub tags: Vec<String>,
-    /// Parked on this signal; who has waited longest comes first.
+    /// Parked on this signal; the one that has waited longest comes first.
     pub awaiting: Option<String>,
     /// Inserted at or after this.
     pub created_from: Option<Timestamp>,
@@ -242,7 +242,7 @@ pub struct Stats {
     pub instances: Vec<Count>,
     /// Whether there are more places than those.
     pub more_places: bool,
-    /// Instances by status, at whatever place.
+    /// Instances by status, over all steps.
     pub statuses: BTreeMap<Status, u64>,
     /// Parked instances by what they await: the set of names, and how many, counted up to
     /// [`AWAITING_MAX`]; the most first.

@@ -1,6 +1,6 @@
 //! Addresses as they may be shown: in a log, an error, a page.
 
-/// Parameters of an address that are no secret.
+/// Parameters of an address that are not secret.
 const PLAIN: [&str; 10] = [
     "host",
     "hostaddr",
@@ -14,8 +14,8 @@ const PLAIN: [&str; 10] = [
     "patience_ms",
 ];
 
-/// An address without its secrets, to be logged: who signs in and with what is left out, and so is the value of every
-/// parameter that is not known to be harmless. Where it cannot be told what is a secret, only the scheme is left.
+/// An address without its secrets, for logs and errors: the user, the password, and the value of every parameter that
+/// is not known to be harmless are left out. If the secrets cannot be located, only the scheme is left.
 ///
 /// ```
 /// let shown = dormouse::store::shown("postgres://ann:secret@db/shop?password=secret&sslmode=require");

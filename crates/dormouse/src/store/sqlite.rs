@@ -62,7 +62,7 @@ pub struct SqliteStore {
     hub: Arc<Hub>,
     clock: Arc<dyn Clock>,
     schema_found: i64,
-    // Dropped before the writer: whoever closes last folds the log into the file.
+    // Dropped before the writer: the last connection to close folds the log into the file.
     readers: Option<Readers>,
     writer: Writer,
 }

@@ -60,7 +60,7 @@ words! {
         TimedOut => "timed_out",
         /// Answered with a failure, refused by its receiver, or given up.
         Failed => "failed",
-        /// Let go: its unit was closed without it.
+        /// Cancelled: its unit was closed without it.
         Cancelled => "cancelled",
     }
 }
@@ -114,7 +114,7 @@ pub struct Interaction {
     pub id: InteractionId,
     /// Its unit.
     pub unit: UnitId,
-    /// Its place in the unit, from 0.
+    /// Its index in the unit, from 0.
     pub item: u32,
     /// The instance that asks.
     pub instance: InstanceId,
@@ -156,7 +156,7 @@ pub struct Interaction {
     pub assigned_until: Option<Timestamp>,
     /// Whether an answer from outside resolved it.
     pub answered: bool,
-    /// Who gave that answer, as far as it is known: a name, `resume token`, or the transport that it came by.
+    /// Who gave that answer, if that is known: a name, `resume token`, or the transport that it came by.
     pub answered_by: Option<String>,
     /// Why it failed; or why the last send of it failed, until the next.
     pub error: Option<String>,

@@ -1,4 +1,5 @@
-//! What a step takes as the answer of its unit: checked at the door, and perhaps built from what came.
+//! What a step takes as the answer of its unit: checked before it is stored, and perhaps built from the answer that
+//! came.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -74,8 +75,8 @@ impl Takes {
         (self.form)()
     }
 
-    /// Refuses an answer that does not fit this JSON Schema, as it came in. The schema holds all that it refers to:
-    /// nothing is fetched.
+    /// Refuses an answer that does not fit this JSON Schema, as it came in. The schema must contain everything that it
+    /// refers to: nothing is fetched.
     #[cfg(feature = "schema")]
     #[must_use]
     pub fn schema(mut self, schema: serde_json::Value) -> Self {
@@ -86,8 +87,8 @@ impl Takes {
     /// Builds the output from the request and the answer: its result is what is stored, and what the step reads. Its
     /// error refuses the answer.
     ///
-    /// It is called at the door, before the answer is admitted, and must do nothing but compute: of two answers that
-    /// come at once, both are built and one is stored.
+    /// It is called before the answer is admitted, and must only compute: of two answers that come at once, both are
+    /// built and one is stored.
     #[must_use]
     pub fn projector<R, A, T, E>(self, build: impl Fn(R, A) -> Result<T, E> + Send + Sync + 'static) -> Self
     where
@@ -99,7 +100,7 @@ impl Takes {
         self.projector_with(move |request, answer, _| build(request, answer))
     }
 
-    /// The same as [`Takes::projector`], for one that is told who answers and when, too.
+    /// The same as [`Takes::projector`], for a projector that also needs to know who answers and when.
     #[must_use]
     pub fn projector_with<R, A, T, E>(
         mut self,
@@ -126,7 +127,7 @@ impl Takes {
 /// Who answers an interaction, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answering {
-    /// Who, as far as it is known: see [`crate::Interaction::answered_by`].
+    /// Who answers, if that is known: see [`crate::Interaction::answered_by`].
     pub by: Option<String>,
     /// The store's time as the answer came in.
     pub at: Timestamp,

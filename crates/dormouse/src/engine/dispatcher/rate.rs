@@ -16,7 +16,7 @@ impl Rate {
         Self { per_second_max, left: 1.0, at: Instant::now() }
     }
 
-    /// Waits until at least one may be sent, and says how many of those wanted may.
+    /// Waits until at least one may be sent, and returns how many of those wanted may.
     pub(super) async fn wait(&mut self, wanted: usize) -> usize {
         loop {
             match self.allows(wanted, Instant::now()) {

@@ -7,8 +7,8 @@ use super::types::{Columns, readable, strange};
 use crate::store::{Change, Changes};
 use crate::{InstanceId, Result};
 
-/// Looks at up to `rows_max` changes after a position. Without one, tells where the end is: what is under way at this
-/// moment stands after it, whenever it will be committed.
+/// Reads up to `rows_max` changes after a position. Without a position, returns where the end is: transactions that are
+/// open at this moment come after it, whenever they commit.
 pub(super) async fn changes(
     db: &Db,
     namespace: Option<&str>,

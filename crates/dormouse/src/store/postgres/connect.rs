@@ -1,4 +1,4 @@
-//! Getting a connection: encrypted to another machine, and knowing what stands in between.
+//! Connecting: encrypted to another machine, and aware of a pooler in between.
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -49,7 +49,7 @@ struct Own {
 }
 
 impl Address {
-    /// Reads an address; what it asks for and cannot be had is refused here.
+    /// Parses an address, and refuses what it asks for and is not supported.
     pub(super) fn parse(url: &str) -> Result<Self> {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             let url = url.split_once(':').map_or("", |(scheme, _)| scheme).to_owned();
@@ -97,7 +97,7 @@ impl Address {
         };
         let set_up = (!pooled).then_some(SET_UP);
         let pool = |set_up, max| Pool::new(options.clone(), set_up, max, limits);
-        // What an engine lives by, such as its heartbeat, has connections that no caller's call can use up.
+        // The engine's own statements, such as its heartbeat, have connections that callers cannot use up.
         let own_max = (connections_max / 2).max(2);
         let steps = pool(None, connections_max);
         let db = |max| Db {
@@ -127,15 +127,15 @@ impl Address {
             PgPoolOptions::new().max_connections(1).acquire_timeout(ACQUIRE_TIMEOUT.min(self.own.patience));
         let pool = pool.connect_with(options).await.map_err(|error| self.unreachable(&error))?;
         let mut listener = PgListener::connect_with(&pool).await?;
-        // We connect again ourselves: the driver does so only for a connection that told of its end.
+        // We reconnect ourselves: the driver does so only for a connection that reported its end.
         listener.eager_reconnect(false);
         Ok(listener)
     }
 
-    /// Listens, and pokes itself from another connection: only if that arrives will others' pokes. Not behind a
-    /// pooler, where it would be the server connection that listens, and whoever is given it next that is told.
+    /// Listens, and pokes itself from another connection: only if that arrives will others' pokes. Behind a pooler they
+    /// do not: there the server connection listens, and the next client that gets it is notified.
     async fn probe(&self) -> Result<bool> {
-        // Whoever has to wait for another's transaction to end is behind a pooler, too.
+        // A connection that must wait for another's transaction to end is behind a pooler, too.
         if tokio::time::timeout(PROBE_TIMEOUT, self.is_pooled()).await.unwrap_or(Ok(true))? {
             return Ok(false);
         }
@@ -188,7 +188,7 @@ impl Address {
 
     fn unreachable(&self, error: &sqlx::Error) -> Error {
         let hint = match error {
-            // A certificate that is not trusted comes as data that is not understood.
+            // The driver reports an untrusted certificate as invalid data.
             sqlx::Error::Io(fault) if fault.kind() != ErrorKind::InvalidData => "",
             sqlx::Error::Tls(_) | sqlx::Error::Io(_) => {
                 "; a connection to another machine is encrypted and its certificate checked: name the authority with \
@@ -197,7 +197,7 @@ impl Address {
             _ => "",
         };
         let (host, port) = (self.options.get_host(), self.options.get_port());
-        // The driver adds where in its own source the server said no.
+        // The driver appends the server's source location.
         let told =
             error.as_database_error().map_or_else(|| error.to_string(), |said| said.message().to_owned());
         Error::CannotConnect { reason: format!("{host}:{port}: {told}{hint}") }

@@ -1,7 +1,7 @@
 //! Connections: every verb is one statement on one of them.
 //!
-//! No statement of ours waits long for a lock: it is told that it cannot have it, gives its connection back, and is sent
-//! again after a pause. So whoever waits for a stranger's transaction takes nothing that others need.
+//! No statement of ours waits long for a lock: it fails, gives its connection back, and is sent again after a pause. So
+//! a call that waits for somebody else's transaction holds nothing that others need.
 
 use std::future::Future;
 use std::io;
@@ -42,11 +42,11 @@ pub(super) struct Db {
     pub(super) steps: Pool,
     /// Places for statements that are sent again because they could not have a lock: fewer than connections.
     pub(super) again: Arc<Semaphore>,
-    /// Behind a transaction-mode pooler, what was parsed on one server connection may be run on another: each
-    /// statement is then a transaction of its own.
+    /// Behind a transaction-mode pooler, a statement that was prepared on one server connection may run on another. So
+    /// each statement is then a transaction of its own.
     pub(super) pooled: bool,
-    /// How long a statement may go without an answer before its connection counts as dead: a network that
-    /// swallows everything tells nobody.
+    /// How long a statement may go without an answer before its connection counts as dead: a network that drops
+    /// everything reports no error.
     pub(super) patience: Duration,
 }
 
@@ -75,7 +75,8 @@ impl Db {
         rows.pop().ok_or(sqlx::Error::RowNotFound)
     }
 
-    /// Tries again what could not have a lock, until it has it or our patience is over, without a connection in between.
+    /// Tries a statement again that could not get a lock, until it gets it or our patience ends, without a connection
+    /// in between.
     pub(super) async fn again<T, F: Future<Output = Result<T, sqlx::Error>>>(
         &self,
         attempt: impl Fn() -> F,
@@ -109,14 +110,14 @@ impl Db {
     async fn send(&self, statement: Statement<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
         let mut lent = self.pool.acquire().await?;
         let answer = self.patiently(self.ask(&mut lent, statement)).await;
-        // What the database refuses, it refuses on a connection that is as good as before.
+        // After a refusal by the database, the connection is still usable.
         if answer.as_ref().err().is_none_or(certainly_undone) {
             lent.give_back();
         }
         answer
     }
 
-    /// Waits for an answer, but not for ever.
+    /// Waits for an answer, but not forever.
     pub(super) async fn patiently<T>(
         &self,
         answer: impl Future<Output = Result<T, sqlx::Error>>,

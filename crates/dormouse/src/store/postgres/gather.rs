@@ -1,5 +1,5 @@
-//! Calls that come while others are under way share a statement: what many callers write one by one is written in
-//! batches. Nobody waits for a batch to fill, and none for what another's call has to wait for.
+//! Calls that come while others are under way share a statement: writes of many callers are sent in batches. No call
+//! waits for a batch to fill, or for a lock that only another call needs.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -115,8 +115,8 @@ async fn run<I: Clone + Send + Sync + 'static, O: Send + 'static>(
 }
 
 impl<I: Clone + Send + Sync + 'static, O: Send + 'static> Writer<I, O> {
-    /// Writes calls in one statement; what a lock keeps waiting, or the database refuses, each in one of its own, so that
-    /// whatever is wrong with one, or keeps it waiting, is its own.
+    /// Writes calls in one statement. A call that must wait for a lock, or that the database refuses, is then sent in a
+    /// statement of its own, so that it does not affect the others.
     async fn write_together(self, mut calls: Vec<Call<I, O>>) {
         let mut written = self.try_together(&calls, Wait::Shared).await;
         if calls.len() > 1 && written.as_ref().is_err_and(lock_timed_out) {
@@ -131,7 +131,7 @@ impl<I: Clone + Send + Sync + 'static, O: Send + 'static> Writer<I, O> {
                 let call = calls.pop().expect("there is one");
                 drop(call.answer.send(Err(error.into())));
             }
-            // What was lost on the way may have happened: whether to send it again is the caller's choice.
+            // A call whose answer was lost may have happened: the caller decides whether to send it again.
             Err(error) => {
                 let reason = error.to_string();
                 calls
@@ -162,7 +162,7 @@ impl<I: Clone + Send + Sync + 'static, O: Send + 'static> Writer<I, O> {
         }
     }
 
-    /// Writes a call by itself, for as long as its caller waits, in no place that others need.
+    /// Writes a call by itself, as long as its caller waits, without a place that others need.
     fn leave_alone(&self, mut call: Call<I, O>) {
         let writer = self.clone();
         tokio::spawn(async move {

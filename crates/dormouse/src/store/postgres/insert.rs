@@ -142,7 +142,7 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// What became of signals, as the database tells it.
+/// The results of signals, as the database returns them.
 #[derive(Deserialize)]
 pub(super) struct Answers {
     pub(super) results: Vec<String>,

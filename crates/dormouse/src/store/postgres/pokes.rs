@@ -1,5 +1,5 @@
-//! Pokes between processes: LISTEN and NOTIFY, sent after the commit, on their own, a few times a second at most
-//! for each thing there is to tell. Whatever is lost here, polling finds.
+//! Pokes between processes: LISTEN and NOTIFY, sent after the commit, on their own, a few times a second at most for
+//! each queue or event. Polling finds what a lost poke announced.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
@@ -18,19 +18,19 @@ use crate::poke::Hub;
 use crate::store::Effects;
 
 const CHANNEL: &str = "dormouse";
-/// What gathers in this time is one poke.
+/// Pokes within this time are sent as one.
 const GATHER: Duration = Duration::from_millis(2);
 /// How often the listener pokes itself, to notice that it is deaf.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// How long to wait before connecting again.
 const FAULT_PAUSE: Duration = Duration::from_millis(500);
-/// The database takes payloads of up to 8,000 bytes; an id has up to 20.
+/// The database accepts payloads of up to 8,000 bytes; an id has up to 20.
 const IDS_MAX: usize = 200;
 const QUEUES_MAX: usize = 5;
 
 /// What gathers for the next poke.
 pub(super) struct Pokes {
-    /// Tells our own pokes from others'.
+    /// Distinguishes our own pokes from others'.
     from: u64,
     gathered: Mutex<Effects>,
     news: Arc<Notify>,
@@ -120,7 +120,7 @@ fn payloads(poke: Poke) -> Vec<String> {
     pokes.iter().map(|poke| serde_json::to_string(poke).expect("a poke can be written")).collect()
 }
 
-/// Passes on what others poke, and notices when nothing would be heard any more.
+/// Passes on the pokes of others, and notices when the connection no longer receives any.
 async fn listen(own: u64, hub: Weak<Hub>, address: Address) {
     let mut connected = None;
     loop {
@@ -129,7 +129,7 @@ async fn listen(own: u64, hub: Weak<Hub>, address: Address) {
             Some(listener) => listener,
             None => match address.listen(CHANNEL).await {
                 Ok(listener) => {
-                    // Whatever was poked meanwhile was not heard.
+                    // Pokes that were sent meanwhile were missed.
                     hub.poke_all();
                     connected.insert(listener)
                 }

@@ -105,8 +105,8 @@ impl Inner {
     }
 }
 
-/// A connection in use. Whoever stops waiting for its answer leaves it in the middle of something, perhaps for
-/// ever: then it is closed, and its place in the pool is free at once.
+/// A connection in use. If its user stops waiting for an answer, the connection is in the middle of a statement,
+/// perhaps forever: then it is closed, and its place in the pool is free at once.
 pub(super) struct Lent {
     conn: Option<PgConnection>,
     born: Instant,

@@ -29,7 +29,7 @@ pub struct StepTransaction<'a>(MappedMutexGuard<'a, Lent>);
 
 impl Context {
     /// The transaction that will commit this step's outcome, to write the step's own tables with: both are committed,
-    /// or neither. It is opened by the first call; a step that does not ask pays nothing.
+    /// or neither. It is opened by the first call; a step that does not call it pays nothing.
     ///
     /// On PostgreSQL. On SQLite, which has one writer, use [`Context::in_commit`].
     pub async fn transaction(&self) -> Result<StepTransaction<'_>> {
@@ -155,7 +155,7 @@ async fn say(conn: &mut PgConnection, word: &'static str) -> Result<(), sqlx::Er
     sqlx::raw_sql(word).execute(conn).await.map(drop)
 }
 
-/// What the database refuses here, the step's writes brought along; a lost connection is nobody's fault.
+/// If the database refuses the commit, the step's own writes are at fault; a lost connection is nobody's fault.
 fn refused(error: sqlx::Error) -> Error {
     if !certainly_undone(&error) {
         return error.into();

@@ -90,7 +90,7 @@ pub(super) async fn migrate(conn: &mut PgConnection) -> Result<Migrated> {
     Ok(Migrated { from, to })
 }
 
-/// Refuses a database whose schema is not ours to the letter.
+/// Refuses a database whose schema is not exactly ours.
 pub(super) async fn check(conn: &mut PgConnection) -> Result<()> {
     let there =
         sqlx::raw_sql("select to_regclass('dormouse.schema') is not null as there").fetch_one(&mut *conn);
@@ -104,7 +104,7 @@ pub(super) async fn check(conn: &mut PgConnection) -> Result<()> {
     Ok(())
 }
 
-/// The whole schema as a script, for whoever runs migrations by hand.
+/// The whole schema as a script, for running migrations by hand.
 pub fn script() -> String {
     format!("begin;\n{HEAD}\n{}\ncommit;\n", script_from(0))
 }
@@ -139,7 +139,7 @@ fn check_known(found: u32) -> Result<()> {
     Ok(())
 }
 
-/// Tells one text of the functions from another: a schema of our version with other functions is not ours.
+/// A fingerprint of the functions: a schema of our version with other functions is not ours.
 fn functions_digest() -> String {
     digest(FUNCTIONS.iter().copied())
 }

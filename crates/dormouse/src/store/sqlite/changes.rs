@@ -8,7 +8,7 @@ use super::tx::timestamp;
 use crate::store::{Change, Changes};
 use crate::{InstanceId, Result};
 
-/// Looks at up to `rows_max` changes after a position. Without one, tells where the end is.
+/// Reads up to `rows_max` changes after a position. Without a position, returns where the end is.
 pub(super) fn changes(
     conn: &Connection,
     namespace: Option<&str>,

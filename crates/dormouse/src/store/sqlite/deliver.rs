@@ -1,4 +1,4 @@
-//! Delivering signals: store the row, then wake whoever is parked on its name.
+//! Delivering signals: store the row, then wake the instance if it is parked on its name.
 
 use std::collections::BTreeMap;
 

@@ -18,7 +18,7 @@ pub(super) struct Parentage {
     pub(super) on_cancel: Children,
 }
 
-/// Inserts instances, and then delivers their signals: to them, or to whoever holds their key.
+/// Inserts instances, and then delivers their signals: to them, or to the holder of their key.
 pub(super) fn insert(
     tx: &mut Tx<'_>,
     batch: &[NewInstance],

@@ -138,7 +138,7 @@ pub(super) fn reap(tx: &mut Tx<'_>, rows_max: usize, crashes_max: u32) -> Result
     Ok(ids.len())
 }
 
-/// Takes back a claim. Whoever wanted the instance cancelled gets that now, with its children.
+/// Takes back a claim. If a cancel was requested, the instance is cancelled now, with its children.
 fn take_back(tx: &mut Tx<'_>, id: InstanceId, lost: Lost) -> Result<()> {
     let mut row = tx.load(id)?.expect("a claimed row is there");
     let Head { status, cancel_requested, worker, .. } = *row.head();

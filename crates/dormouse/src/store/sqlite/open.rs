@@ -36,7 +36,7 @@ pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first SQLite without the WAL-reset corruption bug.
 const SQLITE_SAFE_VERSION: i32 = 3_051_003;
 
-/// Opens a file for writing and brings its schema up to date; tells the schema version that was found.
+/// Opens a file for writing and brings its schema up to date; returns the schema version that was found.
 pub(super) fn file(path: &Path) -> Result<(Connection, i64)> {
     check_sqlite_version()?;
     let mut conn = connect(path)?;
@@ -67,7 +67,7 @@ fn connect(path: &Path) -> Result<Connection> {
 }
 
 /// Makes a new file that only its owner can read, and leaves one that is there as it is. SQLite gives its log and its
-/// index the mode of the file. What cannot be made here is told by SQLite.
+/// index the mode of the file. If the file cannot be created here, SQLite reports the error.
 ///
 /// The file is made under another name and closed before it has its own: closing a file drops every lock that this
 /// process has on it, so one that SQLite may have open is never opened here.
@@ -119,8 +119,8 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
 
 fn configure(conn: &Connection) -> Result<()> {
     conn.set_prepared_statement_cache_capacity(128);
-    // Without this guarantee a plan may depend on what is bound, and a cached statement whose bindings were
-    // cleared is compiled anew each time it is used.
+    // Without this guarantee a plan may depend on what is bound, and a cached statement whose bindings were cleared is
+    // compiled again each time it is used.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
@@ -163,7 +163,7 @@ pub(super) fn schema_version(conn: &Connection) -> Result<i64> {
     pragma(conn, "user_version")
 }
 
-/// Runs what is missing, in one transaction, so that two processes that start together do it once. Tells which
+/// Runs the missing migrations in one transaction, so that two processes that start together do it once. Returns the
 /// version it found.
 fn migrate(conn: &mut Connection, path: &Path) -> Result<i64> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -68,7 +68,7 @@ pub(super) fn commit_with(
     Ok(Ok(receipt))
 }
 
-/// A disk that is full or fails is no fault of the step, whoever was writing; the transaction may be gone with it.
+/// A full or failing disk is not the step's fault, even if the step was writing; the transaction may be gone with it.
 fn disk_fault(error: &BoxError) -> Option<Error> {
     let fault = error.downcast_ref::<rusqlite::Error>()?;
     match fault.sqlite_error_code()? {

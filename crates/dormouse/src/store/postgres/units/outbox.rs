@@ -1,4 +1,4 @@
-//! The outbox: what is to be sent, handed out for a while, and told of.
+//! The outbox: requests to send, taken under a lease, and the results of sends.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -67,7 +67,7 @@ pub(super) async fn sent(db: &Db, reports: &[SendReport]) -> Result<Written<Vec<
     Ok(Written { value: busy.collect(), effects: row.effects()? })
 }
 
-/// What became of a send, as the database takes it: the type `dormouse.send`.
+/// The result of a send, as the database takes it: the type `dormouse.send`.
 #[derive(Serialize)]
 struct Told<'a> {
     ord: usize,
