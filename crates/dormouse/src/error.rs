@@ -1,4 +1,4 @@
-//! Everything that can go wrong, one variant per cause a caller can act on.
+//! Errors: one variant for each cause that a caller can act on.
 //!
 //! Losing a race is not here: a stale commit, a taken key in a batch, a duplicate signal are values.
 
@@ -27,7 +27,7 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A number that nothing here can have.
+    /// A number that is too large.
     #[error("the {what} {value} is out of range: the largest is {max}")]
     OutOfRange {
         /// What it counts.
@@ -75,7 +75,7 @@ pub enum Error {
         /// What it holds.
         holds: &'static str,
     },
-    /// A value that the database refuses by its nature, whatever its state; nothing was written.
+    /// A value that the database can never store; nothing was written.
     #[error("the database refuses a value, and would refuse it again: {0}; nothing was written")]
     RefusedValue(String),
     /// A stored row that cannot be read: another program wrote it, or a newer version of this one.
@@ -329,7 +329,7 @@ pub enum Error {
     NotDormouse {
         /// The file.
         path: PathBuf,
-        /// How it was told.
+        /// How that was found out.
         reason: String,
     },
     /// A database written by a newer dormouse.
@@ -393,7 +393,7 @@ impl Error {
         matches!(self, Self::Busy(_) | Self::DiskFull(_) | Self::Storage(_))
     }
 
-    /// Whether what was handed in is itself at fault, so that the same call fails whatever the state of the store.
+    /// Whether the caller's input is at fault, so that the same call always fails.
     pub(crate) fn is_of_the_document(&self) -> bool {
         matches!(
             self,

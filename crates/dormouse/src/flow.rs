@@ -29,17 +29,17 @@ pub use self::others::{Asking, Child, Fan, call, dispatch, each, parallel};
 pub use self::parts::{Act, Part, Parts, Sleep, Stop, Wait, act, fail, signal, sleep};
 use crate::{At, BoxError, Context, Json, NewInstance, Result};
 
-/// What an act gives back: the state as it is now.
+/// What an act returns: the new state.
 pub type ActResult<S> = Result<S, BoxError>;
 
-/// A state that a flow can have: a struct, so that what the flow notes for itself fits beside its fields.
+/// A state that a flow can have: a struct, so that the flow can keep its own field beside yours.
 pub trait FlowState: Serialize + DeserializeOwned + Send + Sync + 'static {}
 
 impl<S: Serialize + DeserializeOwned + Send + Sync + 'static> FlowState for S {}
 
-/// What an act is handed besides the state: the flow's dependencies, and all that a step's [`Context`] tells.
+/// What an act gets besides the state: the flow's dependencies, and everything in a step's [`Context`].
 pub struct Cx<D> {
-    /// What the flow was given to work with.
+    /// The dependencies that the flow was built with.
     pub deps: Arc<D>,
     context: Context,
 }
@@ -139,7 +139,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Flow<S, D> {
         self
     }
 
-    /// Checks the description and makes the machine of it, with what its acts need.
+    /// Checks the description and builds the machine, with the dependencies that its acts need.
     pub fn build(self, deps: D) -> Result<FlowMachine<S, D>, Findings> {
         build::build(self, Arc::new(deps))
     }

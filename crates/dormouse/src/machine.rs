@@ -58,10 +58,10 @@ pub trait Machine: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// The version of its code. Instances keep the version they started with.
     const VERSION: u32 = 1;
-    /// The oldest version whose instances this code takes over through [`Machine::migrate`]: at most 1,000 behind
-    /// `VERSION`, as every claim names each of them.
+    /// The oldest version whose instances this code takes over through [`Machine::migrate`]. It is at most 1,000 behind
+    /// `VERSION`, because every claim names each version.
     const MIGRATES_FROM: u32 = Self::VERSION;
-    /// The queue its instances wait in unless they say otherwise.
+    /// The queue in which its instances wait by default.
     const QUEUE: &'static str = "default";
     /// Whether its transitions are recorded; `None` is the engine's choice.
     const HISTORY: Option<History> = None;
@@ -70,13 +70,14 @@ pub trait Machine: Sized + Send + Sync + 'static {
 
     /// Its steps and their states: an externally tagged enum, serde's default.
     type State: Serialize + DeserializeOwned + Send + 'static;
-    /// What it is done with.
+    /// The output of an instance that is done.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 
-    /// Runs one step. It may run again after a crash: everything it does outside must bear that.
+    /// Runs one step. It may run again after a crash, so everything that it does outside must be safe to repeat.
     fn step(&self, state: Self::State, cx: &Context) -> impl Future<Output = StepResult<Self>> + Send;
 
-    /// Decides what becomes of a step that failed, given the state as last committed.
+    /// Decides what follows a failed step, given the state as last committed. Implement it to compensate, or to retry
+    /// only some errors.
     ///
     /// The default follows [`Machine::retry`], unless the error is [`Final`]. If it fails itself, the instance is
     /// `failed`.
@@ -93,7 +94,7 @@ pub trait Machine: Sized + Send + Sync + 'static {
         std::future::ready(Ok(outcome))
     }
 
-    /// How the default [`Machine::handle`] retries; never, unless said otherwise.
+    /// How the default [`Machine::handle`] retries; by default never.
     fn retry(&self) -> Retry {
         Retry::never()
     }
@@ -103,18 +104,19 @@ pub trait Machine: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The signals it takes. Their payloads are checked before they are stored, and a machine that names some is not
-    /// sent others: a misspelt name is refused, unless its instance awaits it, or [`Machine::accepts_others`].
+    /// The signals that it accepts. Their payloads are checked before they are stored. If this names any signals, all
+    /// others are refused, so that a misspelt name is an error, unless the instance awaits it or
+    /// [`Machine::accepts_others`] is true.
     fn accepts() -> Vec<Accepts> {
         Vec::new()
     }
 
-    /// Whether it takes signals that [`Machine::accepts`] does not name: so where that names none.
+    /// Whether it accepts signals that [`Machine::accepts`] does not name. By default it does if that names none.
     fn accepts_others() -> bool {
         Self::accepts().is_empty()
     }
 
-    /// Its steps and the ways between them, for pictures and for `dormouse check`; it need not tell.
+    /// Its steps and the ways between them, for pictures, `dormouse check` and `what-if`. Declaring them is optional.
     fn graph() -> Option<Graph> {
         None
     }
@@ -139,7 +141,7 @@ pub enum StepError {
 }
 
 impl StepError {
-    /// Whether a further try makes no sense: the error, or one that it wraps, is [`Final`].
+    /// Whether another try makes no sense: the error, or one that it wraps, is [`Final`].
     pub fn is_final(&self) -> bool {
         let Self::Error(error) = self else { return false };
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
@@ -160,7 +162,7 @@ impl fmt::Display for StepError {
                 let mut told = error.to_string();
                 let mut source = error.source();
                 while let Some(cause) = source {
-                    // Some errors tell their cause themselves.
+                    // Some errors already include their cause.
                     let cause_text = cause.to_string();
                     if !told.ends_with(&cause_text) {
                         told = format!("{told}: {cause_text}");
@@ -184,9 +186,9 @@ impl std::error::Error for StepError {
     }
 }
 
-/// An error after which a further try makes no sense, such as an account that does not exist: no retry policy tries
-/// again, of a job, of a flow's act, or of a machine that follows [`Machine::retry`]. It counts wrapped in other errors,
-/// too, as long as they name it as their source.
+/// An error after which another try makes no sense, such as an account that does not exist. No retry policy of a job, a
+/// flow's act, or a machine that follows [`Machine::retry`] tries again. It also counts when it is wrapped in other
+/// errors that have it as their source.
 ///
 /// ```
 /// use dormouse::prelude::*;
@@ -236,7 +238,7 @@ impl std::error::Error for Final {
 /// What an object-safe machine's step or handler resolves to.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Transition, Fault>> + Send + 'a>>;
 
-/// Why [`DynMachine::step`] or [`DynMachine::handle`] gave no transition.
+/// Why [`DynMachine::step`] or [`DynMachine::handle`] returned no transition.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fault {
@@ -258,7 +260,7 @@ pub trait DynMachine: Send + Sync + 'static {
     }
     /// The names of its steps.
     fn steps(&self) -> Vec<String>;
-    /// The queue its instances wait in, unless said otherwise.
+    /// The queue in which its instances wait by default.
     fn queue(&self) -> &str {
         "default"
     }
@@ -270,23 +272,23 @@ pub trait DynMachine: Send + Sync + 'static {
     fn takes(&self) -> Vec<Takes> {
         Vec::new()
     }
-    /// The signals it takes.
+    /// The signals that it accepts.
     fn accepts(&self) -> Vec<Accepts> {
         Vec::new()
     }
-    /// Whether it takes signals that it does not name.
+    /// Whether it accepts signals that it does not declare.
     fn accepts_others(&self) -> bool {
         self.accepts().is_empty()
     }
-    /// What the state of its steps must look like to be read, as far as it tells.
+    /// What the state of its steps must look like so that it decodes, if that is known.
     fn states(&self) -> Vec<Stated> {
         Vec::new()
     }
-    /// The steps at which a cancel does not end an instance, but asks it to undo what it did, and to end then.
+    /// The steps at which a cancel does not end an instance at once, but asks it to undo what it did and then to end.
     fn undo_on_cancel(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Its steps and the ways between them, if it tells.
+    /// Its steps and the ways between them, if it declares them.
     fn graph(&self) -> Option<Graph> {
         None
     }
@@ -300,7 +302,7 @@ pub trait DynMachine: Send + Sync + 'static {
         let accepts = self.accepts().into_iter().find(|accepts| accepts.name == signal);
         accepts.map_or_else(|| vec![Json::null()], |accepts| (accepts.examples)())
     }
-    /// All that a step may do, told without doing it; `None` if that is not known. By default, what its graph says.
+    /// Everything that a step may do, without running it; `None` if that is unknown. By default, what its graph says.
     fn foresee(&self, ahead: &Ahead<'_>) -> Option<Vec<Foreseen>> {
         self.graph().map(|graph| by_graph(&graph, &ahead.at.step))
     }
@@ -308,9 +310,9 @@ pub trait DynMachine: Send + Sync + 'static {
     fn step_timeout(&self) -> Option<Duration> {
         None
     }
-    /// Lifts a place of an older version to this one.
+    /// Migrates a step and state of an older version to this one.
     fn migrate(&self, from_version: u32, at: At) -> Result<At, BoxError>;
-    /// Says why this code cannot run an instance at this place.
+    /// Returns why this code cannot run an instance from this step and state.
     fn check(&self, at: &At) -> Result<(), String>;
     /// Runs a step.
     fn step<'a>(&'a self, at: &'a At, cx: &'a Context) -> Running<'a>;

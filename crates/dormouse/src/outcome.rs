@@ -16,7 +16,7 @@ use crate::{At, Dispatch, Error, Json, Machine, NewInstance, Result, Unit, When}
 /// What a step returns.
 ///
 /// An outcome has no options. They belong to the thing that is waited for (an [`Await`], a [`Round`] of children, a
-/// [`Unit`]), so that one which does not fit does not compile:
+/// [`Unit`]), so that an option that does not fit does not compile:
 ///
 /// ```compile_fail,E0599
 /// # use std::time::Duration;
@@ -54,8 +54,8 @@ impl<M: Machine> Outcome<M> {
     }
 
     /// Like [`Outcome::next`], but gives the row back instead of running ahead: it goes to the end of its queue, and
-    /// whoever is free claims it. For a step that should not follow in the same claim, such as a long one that others
-    /// should get a turn before.
+    /// any free worker claims it. Use it before a step that should not follow in the same claim, such as a long one
+    /// before which others should get a turn.
     pub fn requeue(at: M::State) -> Self {
         Self::to(&at, |at| Transition::Next { at, ahead: false })
     }
@@ -65,7 +65,7 @@ impl<M: Machine> Outcome<M> {
         Self::to(&at, |at| Transition::Replay { at, delay, error: None })
     }
 
-    /// Like [`Outcome::replay`], and notes the error that it answers: the instance's `last_error` shows it.
+    /// Like [`Outcome::replay`], and records the error that caused it in the instance's `last_error`.
     pub fn replay_because(reason: impl fmt::Display, at: M::State, delay: Duration) -> Self {
         let error = Some(reason.to_string());
         Self::to(&at, |at| Transition::Replay { at, delay, error })
@@ -77,7 +77,8 @@ impl<M: Machine> Outcome<M> {
         Self::to(&at, |at| Transition::Sleep { at, until })
     }
 
-    /// Parks until this signal is there, or any of these, that the step was not handed yet; consumes nothing.
+    /// Parks until this signal, or any of these, arrives; a signal that the step has already received does not wake it.
+    /// Consumes nothing.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -164,7 +165,7 @@ pub enum Transition {
         at: At,
         /// How long to wait.
         delay: Duration,
-        /// The error it answers.
+        /// The error that caused it.
         error: Option<String>,
     },
     /// See [`Outcome::sleep`].
@@ -221,9 +222,9 @@ pub struct Spawn {
 /// How many ends of children release a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quorum {
-    /// So many that are `done`; or the failure after which that cannot be reached.
+    /// This many that are `done`, or the failure after which that cannot be reached.
     Done(u32),
-    /// So many, however they end.
+    /// This many, however they end.
     Ended(u32),
 }
 
@@ -241,7 +242,8 @@ impl Quorum {
 pub(crate) struct Barrier {
     /// Ends that count and are still to come.
     pub(crate) ends: u32,
-    /// Ends other than `done` that it bears, where only `done` counts; one more releases it. `None`: every end counts.
+    /// How many ends other than `done` it tolerates, if only `done` counts; one more releases it. `None`: every end
+    /// counts.
     pub(crate) spare: Option<u32>,
 }
 
@@ -285,7 +287,7 @@ impl Transition {
         documents + self.at().map_or(0, |at| at.state.as_str().len())
     }
 
-    /// The place it leads to, unless it ends.
+    /// The step and state it leads to, unless it ends.
     pub fn at(&self) -> Option<&At> {
         match self {
             Self::Next { at, .. }
@@ -298,7 +300,7 @@ impl Transition {
         }
     }
 
-    /// Refuses what could not be stored or could never wake.
+    /// Refuses an outcome that could not be stored or could never wake.
     pub(crate) fn check(&self, limits: &Limits) -> Result<()> {
         if let Some(at) = self.at() {
             check_name("step name", &at.step)?;

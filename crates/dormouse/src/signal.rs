@@ -133,8 +133,8 @@ impl fmt::Display for SignalId {
     }
 }
 
-/// The signal, and its dedup key, by which an instance is asked to undo what it did and to end: how a cancel is told where
-/// a machine declares that it undoes.
+/// The name, and the dedup key, of the signal that asks an instance to undo what it did and to end. A cancel sends it
+/// to machines that declare that they undo.
 pub(crate) const CANCEL: &str = "$cancel";
 
 /// A signal on its way in.

@@ -154,8 +154,8 @@ pub trait Store: UnitStore + Queries + Send + Sync + 'static {
     /// on this host that is gone. Ids of workers are never used again.
     fn register(&self, worker: NewWorker) -> Reply<'_, WorkerId>;
 
-    /// Renews a worker's lease and lists its claims, or answers [`Lease::Lost`] if the lease is over. A lost lease never
-    /// comes back: the worker registers anew.
+    /// Renews a worker's lease and lists its claims, or answers [`Lease::Lost`] if the lease is over. A lost lease
+    /// never comes back: the worker registers again.
     fn heartbeat(&self, worker: WorkerId, lease: Duration) -> Reply<'_, Lease>;
 
     /// Ends a worker's lease, so that its remaining claims can be reaped at once.

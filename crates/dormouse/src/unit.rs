@@ -51,7 +51,7 @@ words! {
     /// What an item that failed, or came too late, does to its unit.
     #[non_exhaustive]
     OnFailure: "way to take a failed item" {
-        /// The unit has failed; what is still open in it is let go.
+        /// The unit fails; its open interactions are cancelled.
         Fail => "fail",
         /// The item's verdict reports it, and the unit goes on.
         Report => "report",

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// The most of an unknown word that is repeated to whoever sent it.
+/// The most of an unknown word that an error quotes.
 const SHOWN_CHARS_MAX: usize = 60;
 
-/// A word that stands for nothing of the kind that was asked for.
+/// A word that is not one of the expected kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWord {
     what: &'static str,

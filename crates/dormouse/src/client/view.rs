@@ -40,7 +40,7 @@ impl Client {
         self.wait_output(flow.name(), target.into(), within).await
     }
 
-    /// Waits for an instance's end, whatever it is.
+    /// Waits until an instance is done, failed or cancelled.
     pub async fn wait_end(&self, target: impl Into<Target>, within: Duration) -> Result<Instance> {
         self.wait_until(target.into(), within, Status::is_terminal).await
     }

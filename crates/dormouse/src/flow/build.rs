@@ -1,4 +1,4 @@
-//! From a description to the steps of a machine, with everything checked that can be checked before it runs.
+//! Turns a description into the steps of a machine, and checks everything that can be checked before it runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::parts::{ActKind, Kind, Part, Place};
 use super::{Flow, FlowState};
 use crate::NAME_BYTES_MAX;
 
-/// Something about a flow that is wrong, or looks so, and where.
+/// Something in a flow that is wrong or looks wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// What it is.
@@ -32,7 +32,7 @@ impl fmt::Display for Finding {
 pub struct Findings {
     /// The flow.
     pub flow: String,
-    /// All that is wrong with it.
+    /// Everything that is wrong with it.
     pub errors: Vec<Finding>,
 }
 
@@ -116,7 +116,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
         self.found.warnings.push(Finding { what: what.into(), path: path.to_owned(), place });
     }
 
-    /// Looks through parts in the order in which they are written, so that the second of two is the one to blame.
+    /// Checks parts in the order in which they are written, so that of two that conflict the second is reported.
     fn check_sequence(&mut self, within: &str, parts: &[Part<S, D>]) {
         let mut ended = None;
         for part in parts {
@@ -207,7 +207,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
         }
     }
 
-    /// Makes the steps of parts that follow each other, and says where they begin.
+    /// Makes the steps of parts that follow each other, and returns where they begin.
     fn sequence(&mut self, within: &str, saga: Option<Saga<'_>>, parts: Vec<Part<S, D>>, after: To) -> To {
         parts.into_iter().rev().fold(after, |after, part| self.part(within, saga, part, after))
     }
@@ -216,7 +216,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
         let path = join(within, &part.name);
         let task = match part.kind {
             Kind::Scene { parts, saga: None } => return self.sequence(&path, saga, parts, after),
-            // Within another saga it is a scene: what fails there undoes all of the outer one.
+            // Within another saga it is a scene: a failure in it undoes the whole outer saga.
             Kind::Scene { parts, saga: Some(on_cancel) } if saga.is_some() => {
                 if let Some(outer) = saga.filter(|outer| outer.on_cancel != on_cancel) {
                     let (outer, way) = (outer.path, "`undo_on_cancel`");

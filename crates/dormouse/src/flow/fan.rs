@@ -12,8 +12,8 @@ use crate::{BoxError, Children, Context, Json, NewInstance, Spawn, Status, Trans
 /// the state that the part was entered with.
 const LEFT_BYTES_MAX: usize = 64 * 1024;
 
-/// The children of a fan that are still to be spawned. They are fixed when the part is entered: what a round of them does
-/// to the state changes nothing about the next.
+/// The children of a fan that are still to be spawned. They are fixed when the part is entered: changes that a round
+/// makes to the state do not change the next round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Left {
@@ -23,7 +23,7 @@ pub(super) enum Left {
     MadeOf {
         state: Json,
         from: usize,
-        /// Of the whole list: to find one that comes out different.
+        /// A fingerprint of the whole list, to detect that it has changed.
         digest: String,
     },
 }
@@ -67,7 +67,7 @@ impl Left {
 }
 
 impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
-    /// Takes in the children that have ended, if it was woken by them, and spawns the next, if there are any.
+    /// Joins the children that have ended, if they woke it, and spawns the next, if there are any.
     pub(super) fn fan(
         mut self,
         fan: &FanKind<S>,

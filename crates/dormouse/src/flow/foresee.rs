@@ -1,5 +1,5 @@
-//! What a part of a flow may do, told without doing it: acts are replaced by what they say they give, conditions and
-//! receivers are asked.
+//! What a part of a flow may do, without doing it: acts are replaced by their declared results; conditions and
+//! receivers run.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use super::parts::{AskKind, Gives, WaitKind};
 use crate::ahead::{Ahead, Foreseen, told};
 use crate::{At, BoxError, Transition, Wake};
 
-/// Examples of a state that nobody gave examples of.
+/// How many example states are made up if none was given.
 const STATES_MAX: usize = 24;
-/// Rounds of a repeat whose condition cannot be known.
+/// How many rounds of a repeat are explored if its condition is unknown.
 const ROUNDS_MAX: u32 = 2;
 
 impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
@@ -55,7 +55,7 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
         foreseen.into_iter().flatten().collect()
     }
 
-    /// What it gives, as far as it says, or anything; or it fails for good.
+    /// Its declared results, or any state if there are none; or it fails for good.
     fn act(&self, ahead: &Ahead<'_>, gives: &[Gives<S>]) -> Vec<Option<Foreseen>> {
         let is_known = ahead.is_known && !gives.is_empty();
         let unchanged: [Gives<S>; 1] = [Arc::new(|state| state)];
@@ -92,7 +92,7 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
         vec![self.really(ahead)]
     }
 
-    /// Whether it goes on is not known: a few rounds show what there is to see.
+    /// It is unknown whether it goes on: a few rounds are enough.
     fn unknown_rounds(&self, ahead: &Ahead<'_>, body: To, next: To) -> Vec<Option<Foreseen>> {
         let Ok((run, _)) = self.run(ahead.at) else { return Vec::new() };
         let round = run.trail.rounds.get(&run.step.path).copied().unwrap_or(0);
@@ -116,7 +116,7 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
         })
     }
 
-    /// What the children give is not known, so neither is the state after them.
+    /// The children's outputs are unknown, and so is the state after them.
     fn join(&self, ahead: &Ahead<'_>, next: To) -> Option<Foreseen> {
         self.done("takes what the children give", ahead, false, |mut run, state| {
             run.trail.left = None;
@@ -124,7 +124,7 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
         })
     }
 
-    /// The answers that its type allows, and none at all.
+    /// Answers of its type, failures, and no answer at all.
     fn answers(&self, ahead: &Ahead<'_>, asking: &AskKind<S>, next: To) -> Vec<Option<Foreseen>> {
         let Ok((run, state)) = self.run(ahead.at) else { return Vec::new() };
         let items =
@@ -138,7 +138,7 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
             .collect()
     }
 
-    /// A part that only looks at the state, asked for real.
+    /// A part that only reads the state; it really runs.
     fn really(&self, ahead: &Ahead<'_>) -> Option<Foreseen> {
         let (run, state) = self.run(ahead.at).ok()?;
         let transition = match at_once(run.go(state, ahead.cx)) {
@@ -163,7 +163,7 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
         Some(Foreseen::new(what, transition, ahead.is_known))
     }
 
-    /// A part that did something, in thought.
+    /// A part that would do something.
     fn done(
         &self,
         what: impl Into<String>,
@@ -182,7 +182,7 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
     }
 }
 
-/// What code that awaits nothing answers.
+/// The result of code that awaits nothing.
 fn at_once<T>(code: impl Future<Output = T>) -> Option<T> {
     match pin!(code).poll(&mut Polling::from_waker(Waker::noop())) {
         Poll::Ready(done) => Some(done),

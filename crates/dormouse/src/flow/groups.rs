@@ -20,7 +20,7 @@ pub fn scene<S, D>(name: impl Into<String>, parts: impl Parts<S, D>) -> Scene<S,
     Scene { name: name.into(), place: Location::caller(), parts: list(parts), saga: None }
 }
 
-/// A group of parts that is undone if one of them fails: what its acts say undoes them is run in reverse order.
+/// A group of parts that is undone if one of them fails: the undos of its acts run in reverse order.
 #[track_caller]
 pub fn saga<S, D>(name: impl Into<String>, parts: impl Parts<S, D>) -> Scene<S, D> {
     let saga = Some(OnCancel::End);
@@ -36,7 +36,7 @@ pub struct Scene<S, D> {
 }
 
 impl<S, D> Scene<S, D> {
-    /// What comes next in it.
+    /// Adds the next part.
     #[must_use]
     pub fn then(mut self, parts: impl Parts<S, D>) -> Self {
         parts.add_to(&mut self.parts);

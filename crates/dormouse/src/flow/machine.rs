@@ -160,7 +160,7 @@ impl<S, D> FlowMachine<S, D> {
         &self.steps[self.first].path
     }
 
-    /// What looks wrong, and is not certain to be.
+    /// What looks wrong but may be right.
     pub fn warnings(&self) -> &[Finding] {
         &self.warnings
     }
@@ -175,7 +175,7 @@ impl<S, D> FlowMachine<S, D> {
     }
 }
 
-/// A run of a step: the state it stands on, and where it may go.
+/// A run of a step: its state, and where it may go.
 pub(super) struct Run<'a, S, D> {
     machine: &'a FlowMachine<S, D>,
     pub(super) step: &'a Step<S, D>,
@@ -243,7 +243,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
         }
     }
 
-    /// Goes on after an act, which is from now on there to be undone.
+    /// Goes on after an act, which can be undone from now on.
     pub(super) fn act_done(mut self, state: S) -> Result<Transition, BoxError> {
         let Task::Act { undoes, next, .. } = &self.step.task else { unreachable!("an act was done") };
         if *undoes {
@@ -259,7 +259,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
         state: S,
         cx: &Context,
     ) -> Result<Transition, BoxError> {
-        // A deadline that has passed never counts for more than a signal that came.
+        // A signal that came counts, even if the deadline has passed.
         if let Some(received) = cx.take_first(wait.accepts.check) {
             let state = (wait.receive)(state, &received.payload)?;
             return self.next(next, state);
@@ -439,7 +439,7 @@ impl<S: FlowState, D: Send + Sync + 'static> DynMachine for FlowMachine<S, D> {
     }
 }
 
-/// The outline of a flow's state, in which the flow keeps its own notes too.
+/// The outline of a flow's state, including the flow's own field.
 fn with_trail(outline: Outline) -> Outline {
     match outline {
         Outline::Object { mut members, open } => {

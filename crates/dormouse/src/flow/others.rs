@@ -31,7 +31,7 @@ pub fn call<S, D>(
     fan(name.into(), Location::caller(), move |state, _| vec![child(state)])
 }
 
-/// Makes a child of the state.
+/// Makes a child from the state.
 pub type Child<S> = fn(&S) -> NewInstance;
 
 /// Runs several children side by side, and waits for all of them. Each has the key `KEY/NAME/BRANCH`, where KEY is the
@@ -75,15 +75,15 @@ impl<S, D> Fan<S, D> {
     }
 
     /// Fails the part at the first child that fails or is cancelled, cancels the others, and spawns no more. Then
-    /// [`Fan::join`] is not asked.
+    /// [`Fan::join`] is not called.
     #[must_use]
     pub fn fail_fast(mut self) -> Self {
         self.kind.fail_fast = true;
         self
     }
 
-    /// Takes what became of the children into the state, a round at a time. Without this, a child that is not done
-    /// fails the part, when all of its round have ended.
+    /// Takes the results of the children into the state, a round at a time. Without this, a child that is not done
+    /// fails the part when all children of its round have ended.
     #[must_use]
     pub fn join(mut self, join: impl Fn(S, &[ChildView]) -> ActResult<S> + Send + Sync + 'static) -> Self {
         self.kind.join = Some(Arc::new(join));
@@ -97,7 +97,7 @@ impl<S, D> From<Fan<S, D>> for Part<S, D> {
     }
 }
 
-/// Asks the outside world by an await unit, and takes what it answers into the state.
+/// Asks the outside world by an await unit, and takes the answers into the state.
 #[track_caller]
 pub fn dispatch<S, R, K, T>(
     name: impl Into<String>,
@@ -121,7 +121,7 @@ where
     Asking { name: name.into(), place: Location::caller(), kind }
 }
 
-/// Examples of an answer that nobody gave examples of.
+/// How many example answers are made up if none was given.
 const ANSWERS_MAX: usize = 4;
 
 /// Every item answered alike, for each answer that can be made up; or failed; or too late.
@@ -166,7 +166,7 @@ impl<S> Asking<S> {
         self
     }
 
-    /// Builds what it is answered with from the request and the answer: see [`Takes::projector`].
+    /// Builds the output from the request and the answer: see [`Takes::projector`].
     #[must_use]
     pub fn projector<R, A, T, E>(
         mut self,
@@ -182,7 +182,7 @@ impl<S> Asking<S> {
         self
     }
 
-    /// The same, told who answers and when, too: see [`Takes::projector_with`].
+    /// The same, with who answers and when: see [`Takes::projector_with`].
     #[must_use]
     pub fn projector_with<R, A, T, E>(
         mut self,

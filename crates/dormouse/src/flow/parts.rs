@@ -24,9 +24,9 @@ pub(super) type Receive<S> = Arc<dyn Fn(S, &Json) -> ActResult<S> + Send + Sync>
 pub(super) type Spawning<S> = Arc<dyn Fn(&S, &Context) -> Vec<NewInstance> + Send + Sync>;
 pub(super) type Ask<S> = Arc<dyn Fn(&S, At) -> crate::Result<Dispatch> + Send + Sync>;
 pub(super) type Hear<S> = Arc<dyn Fn(S, Context) -> Acting<S> + Send + Sync>;
-/// What stands for an act, or for its timeout, when it is only thought of.
+/// The declared result of an act, or of its timeout, which is used when it is explored and not run.
 pub(super) type Gives<S> = Arc<dyn Fn(S) -> S + Send + Sync>;
-/// What may be heard of a unit of so many items: in words, and what becomes of the state.
+/// The possible answers to a unit of this many items: a description, and the state after it.
 pub(super) type Imagine<S> = Arc<dyn Fn(usize) -> Vec<(&'static str, Imagined<S>)> + Send + Sync>;
 pub(super) type Imagined<S> = Box<dyn Fn(S) -> ActResult<S> + Send + Sync>;
 pub(super) type Join<S> = Arc<dyn Fn(S, &[ChildView]) -> ActResult<S> + Send + Sync>;
@@ -150,7 +150,7 @@ fn name_of<F>() -> String {
     path.rsplit("::").next().unwrap_or(path).to_owned()
 }
 
-/// How often what undoes an act is tried, unless said otherwise: for more than an hour.
+/// How often an undo is tried by default: for more than an hour.
 const UNDO_RETRY: Retry = Retry::times(20).backoff(Duration::from_secs(1), Duration::from_secs(300));
 
 /// An async function on the state and the dependencies. It is named after the function.
@@ -185,7 +185,7 @@ impl<S, D> Act<S, D> {
         Self { name: name.into(), ..self }
     }
 
-    /// How often it is tried; once, unless said otherwise. An error that is [`crate::Final`] is not tried again.
+    /// How often it is tried; by default once. After an error that is [`crate::Final`] it is not tried again.
     #[must_use]
     pub fn retry(mut self, retry: Retry) -> Self {
         self.kind.retry = retry;
@@ -199,9 +199,9 @@ impl<S, D> Act<S, D> {
         self
     }
 
-    /// What undoes it, if a later part of its saga fails. That is tried 20 times with backoff, unless
-    /// [`Act::undo_retry`] says otherwise; then the act stays done, the next is undone, and the flow's error names both
-    /// reasons.
+    /// What undoes it if a later part of its saga fails. By default the undo is tried 20 times with backoff; see
+    /// [`Act::undo_retry`]. If the last try fails, the act stays done, the next one is undone, and the flow's error
+    /// names both reasons.
     #[must_use]
     pub fn undo<F, Fut>(mut self, undo: F) -> Self
     where
@@ -212,15 +212,15 @@ impl<S, D> Act<S, D> {
         self
     }
 
-    /// How often what undoes it is tried. An error that is [`crate::Final`] is not tried again.
+    /// How often its undo is tried. After an error that is [`crate::Final`] it is not tried again.
     #[must_use]
     pub fn undo_retry(mut self, retry: Retry) -> Self {
         self.kind.undo_retry = retry;
         self
     }
 
-    /// A state that it may give, for `dormouse check` and what-if, which do not run it. Say so once for each; where none
-    /// is told, any state counts as possible after it.
+    /// A state that it may return, for `dormouse check` and `what-if`, which do not run it. Call it once for each; if
+    /// there is none, any state counts as possible after it.
     #[must_use]
     pub fn gives(mut self, gives: impl Fn(S) -> S + Send + Sync + 'static) -> Self {
         self.kind.gives.push(Arc::new(gives));
@@ -263,7 +263,7 @@ pub struct Wait<S, D> {
 }
 
 impl<S, D> Wait<S, D> {
-    /// Waits only if this holds when the part is entered; else it is skipped.
+    /// Waits only if this holds when the part is entered; otherwise it is skipped.
     #[must_use]
     pub fn when(mut self, holds: impl Fn(&S) -> bool + Send + Sync + 'static) -> Self {
         self.kind.when = Some(Arc::new(holds));
@@ -288,14 +288,14 @@ impl<S, D> Wait<S, D> {
         self
     }
 
-    /// A state that [`Wait::on_timeout`] may give: see [`Act::gives`].
+    /// A state that [`Wait::on_timeout`] may return: see [`Act::gives`].
     #[must_use]
     pub fn timeout_gives(mut self, gives: impl Fn(S) -> S + Send + Sync + 'static) -> Self {
         self.kind.timeout_gives.push(Arc::new(gives));
         self
     }
 
-    /// An example of what it carries, for `dormouse check`. Without any, examples are made up from its type.
+    /// An example of its payload, for `dormouse check`. Without any, examples are made up from its type.
     #[must_use]
     pub fn such_as(mut self, payload: &impl Serialize) -> Self {
         self.kind.payloads.extend(Json::encode("signal payload", payload));
@@ -310,7 +310,7 @@ impl<S, D> Wait<S, D> {
         self
     }
 
-    /// Notes who sends it, for whoever reads the graph, and in place of a timeout.
+    /// Notes who sends it, for readers of the graph. With this note, `check` does not ask for a timeout.
     #[must_use]
     pub fn sent_by(mut self, who: impl Into<String>) -> Self {
         self.kind.sender = Some(who.into());

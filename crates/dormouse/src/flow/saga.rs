@@ -7,7 +7,7 @@ use super::trail::{self, Failed};
 use crate::{At, BoxError, Transition};
 
 impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
-    /// What becomes of a part that failed for good: in a saga, what was done is undone first.
+    /// What follows a part that failed for good: in a saga, its acts are undone first.
     pub(super) fn failed(mut self, error: String, state: &S) -> Result<Transition, BoxError> {
         let Some(saga) = &self.step.saga else { return Ok(Transition::Fail { error }) };
         let at = self.step.path.clone();
@@ -22,7 +22,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
         }
     }
 
-    /// Goes on to undo what was done before, or to where the saga fails, so that what the last one gave is kept.
+    /// Goes on to the next undo, or to where the saga fails, so that the last undo's result is kept.
     pub(super) fn undone(mut self, state: &S) -> Result<Transition, BoxError> {
         self.trail.undo.pop();
         let failed = self.trail.failed.as_ref().expect("something failed");
@@ -33,21 +33,21 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
         })
     }
 
-    /// Goes on although this act could not be undone: it does not hold back the others.
+    /// Goes on although this act could not be undone: the others are still undone.
     pub(super) fn not_undone(mut self, error: String, state: &S) -> Result<Transition, BoxError> {
         let act = self.step.path.trim_end_matches(UNDO).to_owned();
         self.trail.failed.as_mut().expect("something failed").not_undone.push((act, error));
         self.undone(state)
     }
 
-    /// The step that undoes what the failed saga did last; none when nothing of it is left.
+    /// The step that undoes the last act of the failed saga; none when nothing is left.
     fn to_undo(&self) -> Option<String> {
         let failed = self.trail.failed.as_ref()?;
         let last = self.trail.undo.last().filter(|path| is_within(path, &failed.saga))?;
         Some(format!("{last}{UNDO}"))
     }
 
-    /// Fails for the reason that the saga failed for, and tells what could not be undone.
+    /// Fails with the saga's reason, and names the acts that could not be undone.
     pub(super) fn fail(&self) -> Transition {
         let Some(failed) = &self.trail.failed else { return Transition::Fail { error: String::new() } };
         let mut error = format!("{}: {}", failed.at, failed.error);

@@ -1,4 +1,4 @@
-//! What a flow notes for itself, beside the fields of its state.
+//! What a flow records for itself, beside the fields of its state.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{Error, Json, Result};
 /// The field that holds it. No field of a Rust struct can have this name by itself.
 pub(super) const FIELD: &str = "$flow";
 
-/// How an instance came to be where it is.
+/// How an instance got where it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Trail {
@@ -22,10 +22,10 @@ pub(super) struct Trail {
     /// The signals whose condition was false.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) skipped: Vec<String>,
-    /// How often each repeat that is under way has gone round.
+    /// How many rounds each repeat that is under way has done.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) rounds: BTreeMap<String, u32>,
-    /// The acts of sagas that are to be undone if something fails, the last one last.
+    /// The acts of sagas that will be undone if something fails, the last one last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) undo: Vec<String>,
     /// Why acts are being undone.
@@ -36,7 +36,7 @@ pub(super) struct Trail {
     pub(super) left: Option<Left>,
 }
 
-/// A failure that a saga answers.
+/// A failure after which a saga is undone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Failed {
     /// The part that failed.
@@ -58,7 +58,7 @@ struct Noted {
     fields: Map<String, Value>,
 }
 
-/// Reads a state and its trail; a state that nobody has noted anything in has none.
+/// Reads a state and its trail; a state without the field has an empty trail.
 pub(super) fn read<S: FlowState>(json: &Json) -> Result<(S, Trail), String> {
     let mut fields: Value = serde_json::from_str(json.as_str()).map_err(|error| error.to_string())?;
     let trail = match fields.as_object_mut().and_then(|fields| fields.remove(FIELD)) {

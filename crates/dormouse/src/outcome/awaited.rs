@@ -24,7 +24,7 @@ pub struct Await {
 }
 
 impl Await {
-    /// Awaits any of these, by name. An outcome that awaits none of them is refused, as it could never wake.
+    /// Awaits any of these, by name. An outcome with an empty list is refused, because it could never wake.
     pub fn any<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
         Self { names: names.into_iter().map(Into::into).collect(), timeout: None }
     }

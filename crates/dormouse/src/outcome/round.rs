@@ -38,7 +38,7 @@ impl Round {
         }
     }
 
-    /// Sets the deadline of the barrier: a wake with what there is by then, not a failure.
+    /// Sets the deadline of the barrier. When it passes, the parent wakes; that is not a failure.
     pub fn timeout(mut self, after: impl Into<When>) -> Self {
         self.timeout = Some(after.into());
         self
@@ -63,15 +63,14 @@ impl Round {
         self.on_release(Children::Cancel)
     }
 
-    /// Says what becomes of the children that still live when a quorum, a failure or the deadline releases the barrier:
-    /// they run on, unless this or [`Round::fail_fast`] says otherwise.
+    /// Says what happens to the children that still live when a quorum, a failure or the deadline releases the barrier.
+    /// By default they run on, unless [`Round::fail_fast`] is set.
     pub fn on_release(mut self, children: Children) -> Self {
         self.on_release = children;
         self
     }
 
-    /// Says what cancelling the parent does to these children while they live: it cancels them, unless this says
-    /// otherwise.
+    /// Says what cancelling the parent does to these children while they live. By default it cancels them.
     pub fn on_cancel(mut self, children: Children) -> Self {
         self.on_cancel = children;
         self

@@ -190,7 +190,7 @@ pub(crate) fn close(change: &mut Change, unit: &UnitHead, status: UnitStatus, no
     change.wake(wake, now);
 }
 
-/// The unit of an instance that is cancelled is let go.
+/// Cancels the unit of an instance that is cancelled.
 pub(super) fn cancel_unit(change: &mut Change, unit: &UnitHead) {
     change.record(EventKind::UnitCancelled, Some(unit.closing_data()));
     change.closes_unit = Some(UnitStatus::Cancelled);

@@ -45,7 +45,7 @@ pub(crate) fn cancel(change: &mut Change, unit: Option<&UnitHead>, now: Timestam
     Cancelled::Ended
 }
 
-/// Ends it as cancelled; a unit that it is parked on is let go first.
+/// Ends it as cancelled, and cancels the unit that it is parked on.
 pub(crate) fn end_cancelled(change: &mut Change, unit: Option<&UnitHead>, now: Timestamp) {
     if change.head.status == Status::AwaitingCompletion {
         cancel_unit(change, unit.expect("an instance is parked on a unit that is there"));

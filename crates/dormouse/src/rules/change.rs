@@ -63,7 +63,7 @@ pub struct Change {
     pub arms: Option<When>,
     /// A parent's barrier that this end is taken off.
     pub joins: Option<Join>,
-    /// What the unit becomes that it was parked on; what is open in it is let go.
+    /// The new status of the unit that it was parked on; its open interactions are cancelled.
     pub closes_unit: Option<UnitStatus>,
     /// The unit as an answer left it.
     pub unit: Option<UnitHead>,

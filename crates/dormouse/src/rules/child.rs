@@ -23,7 +23,7 @@ pub enum Released {
     Lowered,
     /// The parent wakes.
     Woken,
-    /// The clock lets go of the rest, some at a time, and then wakes the parent.
+    /// The clock cancels the rest, some at a time, and then wakes the parent.
     LetsGoOfRest,
 }
 

@@ -1,8 +1,8 @@
 //! The SQLite store: one writer thread with group commit, and readers that never block it.
 //!
-//! Every write of the process goes through the writer, which runs whatever has gathered in one
-//! transaction and answers all of it after one fsync. Because it is alone, a verb may load a row,
-//! decide, and save it: `BEGIN IMMEDIATE` keeps other processes out for that long.
+//! Every write of the process goes through the writer, which runs the calls that have gathered in one transaction and
+//! answers them after one fsync. Because it is alone, a verb may load a row, decide, and save it: `BEGIN IMMEDIATE`
+//! keeps other processes out for that long.
 
 mod access;
 mod amend;

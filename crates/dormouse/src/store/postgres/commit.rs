@@ -66,7 +66,7 @@ pub(super) async fn commit(
             Ok(Written { value: receipts, effects: group.effects })
         }
         Err(error) => {
-            // Some of it may be committed: whoever asks again is answered with what happened.
+            // Some of it may be committed: a second try finds out what happened.
             memory.lost.add(commits);
             Err(error)
         }

@@ -25,8 +25,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// How a transaction begins where connections cannot be set up beforehand. The level is ours whatever the server's default
 /// is: a lane's lock decides by what is there when it was granted.
 const BEGIN: &str = "begin isolation level read committed; set local lock_timeout = '250ms'";
-/// What is said once on each connection, where it stays with one process of the server. Statements that are no verbs are
-/// planned there once, perhaps on empty tables, and kept, too.
+/// Sent once on each connection, if it stays with one process of the server. Statements other than the verbs are
+/// planned there once, too, perhaps on empty tables, and their plans are kept.
 pub(super) const SET_UP: &str = "set default_transaction_isolation = 'read committed'; set lock_timeout = '250ms'; \
     set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off";
 

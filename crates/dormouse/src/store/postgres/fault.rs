@@ -26,8 +26,8 @@ impl From<sqlx::Error> for Error {
             class if ["08", "53", "57P"].iter().any(|start| class.starts_with(start)) => {
                 Self::Busy(Box::new(error))
             }
-            // Data that cannot be stored, such as a text that is not JSON, and limits of the server, such as the depth of
-            // its stack: the same call fails again, and holds up whoever waits behind it.
+            // Data that cannot be stored, such as a text that is not JSON, and limits of the server, such as the depth
+            // of its stack: the same call fails again, and would hold up others behind it.
             class if ["22", "54"].iter().any(|start| class.starts_with(start)) => {
                 Self::RefusedValue(error.to_string())
             }

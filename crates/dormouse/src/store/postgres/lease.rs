@@ -123,7 +123,7 @@ pub(super) async fn reap(db: &Db, rows_max: usize, crashes_max: u32) -> Result<W
     Ok(Written { value: row.number("reaped")?, effects: row.effects()? })
 }
 
-/// Folds the counts, if there is enough to fold: whoever looks after leases comes by every few seconds.
+/// Folds the counts if there are enough. The reaper calls this every few seconds.
 async fn fold_counts(db: &Db) -> Result<()> {
     let sql = "select dormouse.fold_counts($1, $2)";
     db.one(|| sqlx::query(sql).bind(COUNTS_BYTES_MIN).bind(COUNTS_ROWS_MAX)).await.map(drop)

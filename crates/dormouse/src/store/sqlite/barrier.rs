@@ -10,7 +10,7 @@ use super::tx::Tx;
 use crate::rules::{self, Barrier, Head, Join, Released};
 use crate::{Children, InstanceId, Result, Status};
 
-/// Children that are let go of in one write.
+/// How many children are cancelled in one write.
 const REST_MAX: usize = 256;
 
 /// Notes what is special about the barrier of an instance's new round.

@@ -16,7 +16,7 @@ pub(super) fn due(tx: &mut Tx<'_>, rows_max: usize) -> Result<Due> {
         .collect::<rusqlite::Result<_>>()?;
     // They wake together: of those whose wake takes the same key, the oldest gets it.
     ids.sort_unstable();
-    // Before any wakes, parents let go of the children that they leave behind; who has more of them waits.
+    // Before any parent wakes, the children that it leaves behind are cancelled; a parent with more of them waits.
     let mut held = Vec::new();
     for id in &ids {
         if !barrier::let_go_of_rest(tx, InstanceId(*id))? {
@@ -27,7 +27,7 @@ pub(super) fn due(tx: &mut Tx<'_>, rows_max: usize) -> Result<Due> {
     for id in ids.iter().filter(|id| !held.contains(id)) {
         let mut row = tx.load(InstanceId(*id))?.expect("a due row is there");
         match row.head().status {
-            // Another has let go of it a moment ago.
+            // It was released a moment ago.
             status if status.is_terminal() => continue,
             Status::AwaitingCompletion => parked_on_units.push(row),
             _ => {

@@ -32,7 +32,7 @@ impl UnitStore for SqliteStore {
         rows_max: usize,
         lease: Duration,
     ) -> Reply<'_, Outbox> {
-        // A resume token goes out with each send, and is held against what is stored of it: that waits for the disk.
+        // A resume token goes out with each send and is compared with the stored send, so this waits for the disk.
         super::quiet(self.write(move |tx| outbox::take(tx, &transport, &namespaces, rows_max, lease)))
     }
 

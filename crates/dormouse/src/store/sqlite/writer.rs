@@ -1,4 +1,4 @@
-//! The one writer: whatever has gathered while the last group was written is the next group.
+//! The one writer: the calls that gather while one group is written are the next group.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Writer {
         Ok(Self { jobs: Some(jobs), fsyncs, thread: Some(thread) })
     }
 
-    /// Has the writer look, again and again, whether another process has written: whoever listens here is poked then.
+    /// Makes the writer check regularly whether another process has written; if so, listeners here are poked.
     pub(super) fn watch_others(&self, hub: Arc<Hub>) -> Result<()> {
         let jobs = self.jobs.as_ref().ok_or(Error::Closed)?.downgrade();
         let watch = move || {

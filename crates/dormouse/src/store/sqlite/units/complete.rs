@@ -34,7 +34,7 @@ pub(super) fn complete(tx: &mut Tx<'_>, completion: &Completion) -> Result<Compl
         }
         return Ok(Completed::Repeat(first));
     }
-    // After the repeat: whoever was heard in time may ask again what was admitted, as long as a token is good.
+    // After the repeat: a caller whose answer came in time may read it back as long as its token is valid.
     if is_late(tx, &interaction) {
         return refused(Refusal::Late);
     }

@@ -1,4 +1,4 @@
-//! The outbox: what is to be sent, handed out for a while, and told of.
+//! The outbox: requests to send, taken under a lease, and the results of sends.
 
 use std::time::Duration;
 

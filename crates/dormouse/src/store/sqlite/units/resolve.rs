@@ -98,7 +98,7 @@ fn ask_next(tx: &mut Tx<'_>, unit: &mut UnitHead) -> Result<()> {
     Ok(())
 }
 
-/// Closes a unit; what is still open in it is let go.
+/// Closes a unit and cancels its open interactions.
 fn close(tx: &Tx<'_>, unit: &mut UnitHead, status: UnitStatus) -> Result<()> {
     unit.status = status;
     let items = if status == UnitStatus::TimedOut { "timed_out" } else { "cancelled" };
