@@ -172,7 +172,7 @@ pub enum Error {
     },
     /// A queue that no machine, worker or instance names; nothing was changed.
     #[error(
-        "there is no queue {queue:?}{}: no machine, worker or instance names it; say `even_if_unknown` to brake it all the same",
+        "there is no queue {queue:?}{}: no machine, worker or instance names it; use `even_if_unknown` to pause it anyway",
         .nearest.as_ref().map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default()
     )]
     UnknownQueue {
@@ -224,7 +224,7 @@ pub enum Error {
     },
     /// A start of a machine that is neither registered here nor was ever declared by a worker; nothing was stored.
     #[error(
-        "no worker has declared a machine {machine:?}{}: start a worker that runs it first, or say `even_if_unknown` to start it all the same",
+        "no worker has declared a machine {machine:?}{}: start a worker that runs it first, or use `even_if_unknown` to start it anyway",
         .nearest.as_ref().map(|name| format!(" (did you mean {name:?}?)")).unwrap_or_default()
     )]
     UnknownMachine {
@@ -234,7 +234,9 @@ pub enum Error {
         nearest: Option<String>,
     },
     /// No code that is registered here knows the machine, so nothing can be said of what its instances would do.
-    #[error("no code here knows machine {machine} version {version}: ask a program that registers it")]
+    #[error(
+        "machine {machine} version {version} is not registered in this program: use a program that registers it"
+    )]
     Untold {
         /// The machine.
         machine: String,

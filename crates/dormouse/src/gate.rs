@@ -227,7 +227,7 @@ impl Gate {
                 let output = match projector {
                     None => answer,
                     Some(project) => {
-                        let answering = answering.expect("whoever builds is told who answers");
+                        let answering = answering.expect("a projector is given who answers");
                         let built = built(limits, || project(request, &answer, answering));
                         built.map_err(unfit(Refusal::Projection))?
                     }

@@ -80,13 +80,13 @@ fn a_signal_that_may_never_come_is_a_warning() {
 #[test]
 fn a_branch_without_a_way_out_is_found() {
     let told = wrong(flow().then(branch("way").case("a", |state: &State| state.n > 1, act(step))));
-    assert!(told.contains("way: no way is left if no case holds: add `otherwise`"), "{told}");
+    assert!(told.contains("way: nothing follows if no case holds: add `otherwise`"), "{told}");
 }
 
 #[test]
 fn a_repeat_without_a_bound_is_found() {
     let told = wrong(flow().then(repeat("again", |state: &State| state.n < 3, act(step))));
-    assert!(told.contains("again: it may go on for ever: bound it with `at_most`"), "{told}");
+    assert!(told.contains("again: it may repeat forever: bound it with `at_most`"), "{told}");
 }
 
 #[test]

@@ -168,7 +168,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
                 }
                 if wait.timeout.is_none() && wait.sender.is_none() {
                     let what =
-                        "it may wait for ever: give it a `timeout`, or note who sends it with `sent_by`";
+                        "it may wait forever: give it a `timeout`, or note who sends it with `sent_by`";
                     self.warn(path, part.place, what);
                 }
             }
@@ -189,17 +189,18 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
                 match otherwise {
                     Some(parts) => self.check_sequence(&join(path, OTHERWISE), parts),
                     None => {
-                        let what = "no way is left if no case holds: add `otherwise`, or `otherwise_nothing`";
+                        let what =
+                            "nothing follows if no case holds: add `otherwise`, or `otherwise_nothing`";
                         self.error(path, part.place, what);
                     }
                 }
             }
             Kind::Repeat { rounds_max, parts, .. } => {
                 if rounds_max.is_none() {
-                    self.error(path, part.place, "it may go on for ever: bound it with `at_most`");
+                    self.error(path, part.place, "it may repeat forever: bound it with `at_most`");
                 }
                 if parts.is_empty() {
-                    self.error(path, part.place, "it repeats nothing");
+                    self.error(path, part.place, "it has no parts to repeat; add one");
                 }
                 self.check_sequence(path, parts);
             }
@@ -220,7 +221,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Builder<S, D> {
             Kind::Scene { parts, saga: Some(on_cancel) } if saga.is_some() => {
                 if let Some(outer) = saga.filter(|outer| outer.on_cancel != on_cancel) {
                     let (outer, way) = (outer.path, "`undo_on_cancel`");
-                    let what = format!("it is undone with {outer}: say {way} of both, or of none");
+                    let what = format!("it is undone with {outer}: set {way} on both, or on neither");
                     self.error(&path, part.place, what);
                 }
                 return self.sequence(&path, saga, parts, after);

@@ -44,7 +44,7 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
             }
             Task::Repeat { body, next, .. } if !ahead.is_known => self.unknown_rounds(ahead, *body, *next),
             Task::Fan { fan, next } if ahead.cx.wake() == Some(Wake::Children) && fan.join.is_some() => {
-                vec![self.join(ahead, *next), self.fails("what became of the children is refused", ahead)]
+                vec![self.join(ahead, *next), self.fails("`join` refuses the children's results", ahead)]
             }
             Task::Fan { next, .. } if ahead.cx.wake() == Some(Wake::Children) => {
                 vec![self.join(ahead, *next), self.fails("a child is not done", ahead)]
@@ -97,12 +97,12 @@ impl<S: FlowState, D: Send + Sync + 'static> FlowMachine<S, D> {
         let Ok((run, _)) = self.run(ahead.at) else { return Vec::new() };
         let round = run.trail.rounds.get(&run.step.path).copied().unwrap_or(0);
         let again = (round < ROUNDS_MAX).then(|| {
-            self.done("goes round again", ahead, false, |mut run, state| {
+            self.done("repeats", ahead, false, |mut run, state| {
                 run.trail.rounds.insert(run.step.path.clone(), round + 1);
                 run.next(body, state)
             })
         });
-        let enough = self.done("has rounds enough", ahead, false, |mut run, state| {
+        let enough = self.done("has repeated often enough", ahead, false, |mut run, state| {
             run.trail.rounds.remove(&run.step.path);
             run.next(next, state)
         });

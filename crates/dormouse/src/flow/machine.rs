@@ -219,9 +219,10 @@ impl<S: FlowState, D: Send + Sync + 'static> Run<'_, S, D> {
                     return self.next(*next, state);
                 }
                 if round >= *rounds_max {
-                    return Err(
-                        format!("it would go on after {rounds_max} rounds, which is its bound").into()
-                    );
+                    return Err(format!(
+                        "it would go on after {rounds_max} rounds, which is its limit (`at_most`)"
+                    )
+                    .into());
                 }
                 self.trail.rounds.insert(self.step.path.clone(), round + 1);
                 self.next(*body, state)

@@ -88,7 +88,10 @@ async fn what_cannot_happen_or_is_not_known_is_refused(kit: Kit) {
     assert!(matches!(client.what_if(large, malformed).await, Err(Error::PayloadRefused { .. })));
     // A client without the code can say nothing of it.
     let told = kit.client().what_if(large, Happening::Deadline).await.expect_err("no code").to_string();
-    assert_eq!(told, "no code here knows machine approval version 1: ask a program that registers it");
+    assert_eq!(
+        told,
+        "machine approval version 1 is not registered in this program: use a program that registers it"
+    );
     shop.engine.shutdown().await;
 }
 
