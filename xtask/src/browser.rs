@@ -1,4 +1,4 @@
-//! The browser that the tests drive: Debian's Chromium with its driver, installed where there is none.
+//! The browser that the tests drive: Debian's Chromium with its driver, installed if it is missing.
 
 use std::process::{Command, Stdio};
 

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: the checks, in order, up to the first that fails.
+//! `cargo xtask test`: runs the checks in order, until the first that fails.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,9 +16,9 @@ const EXAMPLE_MAX: Duration = Duration::from_secs(60);
 /// How much `test` checks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// All of it.
+    /// Everything.
     Everything,
-    /// What a change to the code is most likely to break.
+    /// Only what a change to the code is most likely to break.
     Fast,
 }
 
@@ -45,7 +45,7 @@ const SLOW: [Check; 4] = [
 
 pub(crate) fn test(scope: Scope, pg_bin: Option<&Path>) -> Result {
     let started = Instant::now();
-    // What is needed comes first: whoever lacks it is told at once, not after all that could be checked without it.
+    // Check requirements first, so that a missing one is reported at once, not after many minutes.
     timed("C compiler", require_c_compiler)?;
     let database = timed("PostgreSQL", || Database::start(pg_bin))?;
     timed("browser", browser::require)?;
@@ -66,7 +66,7 @@ pub(crate) fn test(scope: Scope, pg_bin: Option<&Path>) -> Result {
     Ok(())
 }
 
-/// Returns what was left out, and why.
+/// Returns the checks that were left out, and why.
 fn everything(database: &Database) -> Result<Vec<String>> {
     timed("schemathesis to run", schemathesis::require)?;
     timed("cargo-deny to run", deny::require)?;
@@ -97,8 +97,8 @@ fn timed<T>(name: &str, check: impl FnOnce() -> Result<T>) -> Result<T> {
     Ok(value)
 }
 
-/// A program that uses PostgreSQL alone compiles no SQLite. With fewer features the dependencies differ, so this has a
-/// target folder of its own.
+/// Checks that a program that uses only PostgreSQL does not compile SQLite. With fewer features the dependencies
+/// differ, so this has its own target directory.
 fn without_sqlite() -> Result {
     let package = "-p dormouse --no-default-features --features postgres";
     let mut tree = cargo(&format!("tree {package} --edges normal --prefix none"));
@@ -106,14 +106,14 @@ fn without_sqlite() -> Result {
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     if !listed.contains("sqlx-postgres") || listed.contains("sqlite3-sys") || listed.contains("rusqlite") {
         return Err(format!(
-            "without the feature `sqlite`, PostgreSQL's driver and no SQLite belong in:\n{listed}"
+            "without the feature `sqlite`, the dependencies must include PostgreSQL's driver and not SQLite:\n{listed}"
         ));
     }
     run(cargo(&format!("check {package} --target-dir target/without-sqlite")).env("RUSTFLAGS", "-D warnings"))
 }
 
-/// Builds the library's examples together, then runs each. The whole workspace is named, as where all tests are run: for
-/// one package alone, its dependencies would be built anew with fewer features.
+/// Builds the library's examples together, then runs each. Names the whole workspace, like the run of all tests: for
+/// one package alone, its dependencies would be built again with fewer features.
 fn examples() -> Result {
     let names = example_names(&root().join("crates/dormouse/examples"))?;
     if names.is_empty() {

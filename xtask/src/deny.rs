@@ -1,12 +1,12 @@
-//! cargo-deny: licenses, sources and bans of the dependencies, as `deny.toml` wants them.
+//! cargo-deny: checks licenses, sources and bans of the dependencies against `deny.toml`.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::{Result, cargo, root, run};
 
-/// What can be checked anywhere. Advisories are left out, as they are fetched from the network and change
-/// from day to day, so that a check that passed would fail with nothing changed here.
+/// The checks that work offline. Advisories are left out, because they are fetched from the network and change from day
+/// to day: a check that passed could fail although nothing changed here.
 pub(crate) fn dependencies() -> Result {
     deny("check bans licenses sources")
 }
@@ -15,7 +15,7 @@ pub(crate) fn advisories() -> Result {
     deny("check advisories")
 }
 
-/// Installs it where it is missing.
+/// Installs it if it is missing.
 pub(crate) fn require() -> Result {
     program().map(drop)
 }
@@ -38,7 +38,7 @@ fn installed() -> Option<PathBuf> {
 }
 
 fn install() -> Result<PathBuf> {
-    println!("cargo-deny is not installed: building it into target/tools, which takes some minutes once");
+    println!("cargo-deny is not installed: building it once into target/tools, which takes some minutes");
     run(&mut cargo("install cargo-deny --locked --debug --root target/tools")).map_err(|error| {
         format!(
             "cargo-deny is missing and could not be installed ({error}); run `cargo install cargo-deny \

@@ -1,4 +1,4 @@
-//! The repository's habits, one word each: `cargo xtask help` lists them.
+//! The repository's tasks, one word each: `cargo xtask help` lists them.
 
 mod browser;
 mod checks;
@@ -20,8 +20,8 @@ use crate::postgres::Database;
 const HELP: &str = "\
 cargo xtask test             every check that a change must pass: format, lints, docs, tests, examples, licenses
 cargo xtask test --fast      the same without schemathesis, the examples, the newest PostgreSQL and cargo-deny
-cargo xtask soak [N]         the tests of `dormouse`, N times (100 unless said), up to the first failure
-cargo xtask schemathesis     requests made up from the served OpenAPI document, and the answers held against it
+cargo xtask soak [N]         the tests of `dormouse`, N times (100 by default), until the first failure
+cargo xtask schemathesis     requests generated from the served OpenAPI document, and their responses checked against it
 cargo xtask postgres         a PostgreSQL for `cargo test` by hand, until Ctrl-C
 cargo xtask newest-postgres  fetches the newest PostgreSQL with npm, and prints the directory of its programs
 cargo xtask screenshots      pictures of the dashboard's pages into docs/screenshots, with Debian's Chromium
@@ -30,10 +30,10 @@ cargo xtask help             this list
 
 The first five take --pg-bin DIR, the directory of the PostgreSQL programs to use instead of those they find.";
 
-/// How often to look whether a command has ended.
+/// How often to check whether a command has ended.
 const END_POLL: Duration = Duration::from_millis(20);
 
-/// What a command ends with; an error is a message for whoever typed it.
+/// The result of a command; an error is a message for the user.
 type Result<T = ()> = std::result::Result<T, String>;
 
 fn main() -> ExitCode {
@@ -64,19 +64,20 @@ fn command(mut args: Vec<String>) -> Result {
             println!("{HELP}");
             Ok(())
         }
-        ([], _) => Err(format!("a command is missing; there are\n\n{HELP}")),
-        (_, None) => Err(format!("there is no command {:?}; there are\n\n{HELP}", args.join(" "))),
-        (_, Some(_)) => {
-            Err(format!("there is no command {:?} with --pg-bin; there are\n\n{HELP}", args.join(" ")))
-        }
+        ([], _) => Err(format!("a command is missing; the commands are\n\n{HELP}")),
+        (_, None) => Err(format!("there is no command {:?}; the commands are\n\n{HELP}", args.join(" "))),
+        (_, Some(_)) => Err(format!(
+            "the command {:?} does not take --pg-bin; the commands are\n\n{HELP}",
+            args.join(" ")
+        )),
     }
 }
 
-/// Takes `name` and the word after it out of `args`.
+/// Removes `name` and the word after it from `args`.
 fn take_option(args: &mut Vec<String>, name: &str) -> Result<Option<String>> {
     let Some(at) = args.iter().position(|arg| arg == name) else { return Ok(None) };
     if at + 1 == args.len() {
-        return Err(format!("{name} wants a value after it"));
+        return Err(format!("{name} needs a value after it"));
     }
     Ok(args.drain(at..=at + 1).next_back())
 }
@@ -98,7 +99,7 @@ fn soak(rounds: &str, pg_bin: Option<&Path>) -> Result {
 
 /// The bundled SQLite is C.
 fn require_c_compiler() -> Result {
-    // On Windows the compiler comes with the linker that rustc has found already, and is not on the path.
+    // On Windows the compiler comes with the linker that rustc has already found, and is not on the path.
     if cfg!(windows) {
         Ok(())
     } else {
@@ -106,20 +107,20 @@ fn require_c_compiler() -> Result {
     }
 }
 
-/// Debian's packages, where they can be installed without asking.
+/// Installs Debian packages, if that works without asking the user.
 fn install_packages(packages: &[&str]) -> Result {
     run(Command::new("sh").arg("xtask/install-packages.sh").args(packages).current_dir(root()))
 }
 
-/// A cargo command at the root of the repository, wherever the task was typed.
+/// A cargo command that runs at the root of the repository, whatever the current directory is.
 fn cargo(args: &str) -> Command {
-    // Cargo names itself to what it runs, so that a toolchain chosen with `+nightly` is kept.
+    // Cargo passes its own path to the programs that it runs, so that a toolchain chosen with `+nightly` is kept.
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args.split_whitespace()).current_dir(root());
     command
 }
 
-/// A program that was just built, beside this one: it, or `examples/` and its name.
+/// A program that was just built, beside this one: its name, or `examples/` and its name.
 fn built(name: &str) -> Command {
     let this = env::current_exe().expect("this program has a path");
     let profiles = this.parent().and_then(Path::parent).expect("it is where cargo put it");
@@ -130,19 +131,19 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the repository").to_owned()
 }
 
-/// Runs a command to its end, its output shown as it comes.
+/// Runs a command to its end, and shows its output as it comes.
 fn run(command: &mut Command) -> Result {
     let status = command.status().map_err(|error| format!("cannot run {}: {error}", shown(command)))?;
     succeeded(status, command)
 }
 
-/// Runs a command that is stuck if it takes longer than this.
+/// Runs a command, and ends it if it takes longer than this.
 fn run_within(max: Duration, command: &mut Command) -> Result {
     let name = shown(command);
     let mut child = command.spawn().map_err(|error| format!("cannot run {name}: {error}"))?;
     let started = Instant::now();
     loop {
-        if let Some(status) = child.try_wait().map_err(|error| format!("lost sight of {name}: {error}"))? {
+        if let Some(status) = child.try_wait().map_err(|error| format!("cannot wait for {name}: {error}"))? {
             return succeeded(status, command);
         }
         if started.elapsed() > max {

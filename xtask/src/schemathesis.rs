@@ -1,4 +1,5 @@
-//! schemathesis: requests made up from the OpenAPI document that the server serves, and answers held against it.
+//! schemathesis: generates requests from the OpenAPI document that the server serves, and checks the responses against
+//! it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,9 +12,9 @@ use crate::{Result, install_packages, root, run, run_within};
 
 /// Every program it needs, by version.
 const REQUIREMENTS: &str = "xtask/schemathesis.txt";
-/// What it is to try.
+/// Its configuration.
 const CONFIG: &str = "xtask/schemathesis.toml";
-/// A run that takes longer is stuck: it makes up so many requests and no more.
+/// A run that takes longer is stuck: the number of requests is limited.
 const RUN_MAX: Duration = Duration::from_secs(240);
 
 /// `cargo xtask schemathesis`.
@@ -21,19 +22,19 @@ pub(crate) fn alone(pg_bin: Option<&Path>) -> Result {
     test(&Database::start(pg_bin)?)
 }
 
-/// Installs it where it is missing.
+/// Installs it if it is missing.
 pub(crate) fn require() -> Result {
     environment().map(drop)
 }
 
-/// Once on each store: on one with an API key, on the other open to anyone.
+/// Runs once on each store: on one with an API key, on the other open to anyone.
 pub(crate) fn test(database: &Database) -> Result {
     let python = environment()?;
     shop::build()?;
     let dir = root().join("target/schemathesis").join(std::process::id().to_string());
     fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
     let tested = on_sqlite(&python, &dir).and_then(|()| on_postgres(&python, database));
-    // What is left there would be removed with the rest of `target`.
+    // Leftovers are removed with the rest of `target`.
     let _ = fs::remove_dir_all(&dir);
     tested
 }
@@ -66,18 +67,18 @@ fn make_key(db: &str) -> Result<String> {
     let output = dormouse(&args).output().map_err(|error| format!("cannot run dormouse: {error}"))?;
     let key = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if !output.status.success() || key.is_empty() {
-        return Err(format!("no API key was made: {}", String::from_utf8_lossy(&output.stderr)));
+        return Err(format!("no API key was created: {}", String::from_utf8_lossy(&output.stderr)));
     }
     Ok(key)
 }
 
-/// The Python of an environment of our own that has schemathesis.
+/// The Python of a virtual environment with schemathesis.
 fn environment() -> Result<PathBuf> {
     let home = root().join("target/tools/schemathesis");
     let python = home.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
     let wanted = fs::read_to_string(root().join(REQUIREMENTS))
         .map_err(|error| format!("cannot read {REQUIREMENTS}: {error}"))?;
-    // Written when all of it is there.
+    // Written when the installation is complete.
     let whole = home.join("requirements.txt");
     if fs::read_to_string(&whole).is_ok_and(|installed| installed == wanted) {
         return Ok(python);
@@ -104,7 +105,7 @@ fn environment() -> Result<PathBuf> {
     Ok(python)
 }
 
-/// Debian keeps what makes an environment apart from Python itself.
+/// Debian packages the module for virtual environments separately from Python.
 fn require_python() -> Result {
     let mut python = Command::new("python3");
     python.args(["-c", "import ensurepip, venv"]).stdout(Stdio::null()).stderr(Stdio::null());

@@ -1,4 +1,4 @@
-//! `cargo xtask screenshots`: pictures of every page of the dashboard, with the shop of the demo on it.
+//! `cargo xtask screenshots`: pictures of every page of the dashboard, with the demo shop.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,9 +9,9 @@ use crate::shop::{self, Shop, dormouse};
 use crate::{Result, browser, root, run_within};
 
 const PICTURES: &str = "docs/screenshots";
-/// How long the shop runs before it is pictured: its charts show the last minutes.
+/// How long the shop runs before the pictures: its charts show the last minutes.
 const BUSY_FOR: Duration = Duration::from_secs(75);
-/// How long the shop may take until there is something to show on a page.
+/// How long to wait until there is something to show on a page.
 const SHOWN_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const PICTURE_MAX: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ pub(crate) fn make() -> Result {
     fs::create_dir_all(&dir).map_err(unmade)?;
     fs::create_dir_all(root().join(PICTURES)).map_err(unmade)?;
     let made = picture_all(&dir);
-    // What is left there would be removed with the rest of `target`.
+    // Leftovers are removed with the rest of `target`.
     let _ = fs::remove_dir_all(&dir);
     made
 }
@@ -45,7 +45,7 @@ fn picture_all(dir: &Path) -> Result {
     for change in
         [&["pause", "--queue", "warehouse"][..], &["resume", "--queue", "warehouse"], &["retry", &failed]]
     {
-        // For the audit log: whether it still could be done is told there as well.
+        // For the audit log, which also records whether it succeeded.
         let _ = dormouse(&["--server", &shop.url]).args(change).output();
     }
     let pages = [
@@ -74,7 +74,7 @@ fn picture_all(dir: &Path) -> Result {
     Ok(())
 }
 
-/// The id of the first that a command lists, once it lists one.
+/// The id of the first row that a command lists, as soon as it lists one.
 fn first(shop: &Shop, args: &[&str]) -> Result<String> {
     let started = Instant::now();
     while started.elapsed() < SHOWN_WITHIN {

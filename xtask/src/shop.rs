@@ -1,4 +1,4 @@
-//! The order shop that `dormouse dev` runs, for whoever needs a server with something on it.
+//! The demo shop of `dormouse dev`, for tasks that need a server with data.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -10,11 +10,11 @@ pub(crate) fn build() -> Result {
     run(&mut cargo("build --workspace --all-features --bins"))
 }
 
-/// The shop that `dormouse dev` runs, which ends with this.
+/// The shop that `dormouse dev` runs, which ends when this is dropped.
 pub(crate) struct Shop {
     process: Child,
     pub(crate) url: String,
-    // It would break if nobody could hear what it says.
+    // It would fail if nobody read its output.
     _output: BufReader<ChildStdout>,
 }
 
@@ -32,13 +32,13 @@ impl Shop {
             }
         }
         let _ = process.wait();
-        Err(format!("`dormouse dev` ended without saying where it serves; it said {said:?}"))
+        Err(format!("`dormouse dev` ended without printing its address; it printed {said:?}"))
     }
 }
 
 impl Drop for Shop {
     fn drop(&mut self) {
-        // It may have ended by itself, which its last answers have told already.
+        // It may already have ended, which its last responses have shown.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

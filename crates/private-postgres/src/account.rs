@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::Result;
 
-/// Whom root becomes: the first that exists.
+/// The users that root switches to: the first that exists.
 const STAND_INS: [&str; 2] = ["postgres", "nobody"];
 
 pub(crate) enum Account {
@@ -27,8 +27,7 @@ impl Account {
             |name| Some(Account::StandIn { name, uid: id(&["-u", name])?, gid: id(&["-g", name])? });
         STAND_INS.into_iter().find_map(stand_in).ok_or_else(|| {
             format!(
-                "PostgreSQL does not run as root, and there is none of the users {STAND_INS:?} to run it as; \
-                 add one of them, or run the tests as another user than root"
+                "PostgreSQL does not run as root, and none of the users {STAND_INS:?} exists to run it; add one of them, or run the tests as a user other than root"
             )
         })
     }
@@ -43,10 +42,10 @@ impl Account {
     /// A command that this user will run.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        // The directory of the tests may be one that this user cannot enter.
+        // This user may not have access to the directory of the tests.
         command.current_dir("/").stdin(Stdio::null());
         if let Account::StandIn { uid, gid, .. } = *self {
-            // With the user go root's supplementary groups too.
+            // Setting the user also drops root's supplementary groups.
             command.uid(uid).gid(gid);
         }
         command
@@ -58,7 +57,7 @@ impl Account {
             .map_err(|error| format!("cannot give {} to the user {name}: {error}", path.display()))
     }
 
-    /// Whether every directory on the way lets this user through.
+    /// Whether this user may enter every directory on the path.
     pub(crate) fn reaches(&self, dir: &Path) -> bool {
         self.command("test").arg("-x").arg(dir).status().is_ok_and(|status| status.success())
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::Result;
 use crate::account::Account;
 
-/// Names the directory to use, before all that is looked for.
+/// The environment variable with the directory to use, which goes before all others.
 const VARIABLE: &str = "DORMOUSE_PG_BIN";
 /// Where Debian keeps a directory for each major version.
 const DEBIAN: &str = "/usr/lib/postgresql";
@@ -71,7 +71,7 @@ fn elsewhere() -> Vec<PathBuf> {
     told.into_iter().chain(env::split_paths(&env::var_os("PATH").unwrap_or_default())).collect()
 }
 
-/// Asks as the user that will run the server, so that what this user cannot run is not taken.
+/// Runs it as the user that will run the server, so that programs that this user cannot run are not chosen.
 fn major_of(postgres: &Path) -> Result<u32> {
     let account = Account::unprivileged()?;
     let output =
@@ -81,7 +81,7 @@ fn major_of(postgres: &Path) -> Result<u32> {
     let text = String::from_utf8_lossy(&output.stdout);
     major_in(&text).ok_or_else(|| {
         let complaint = String::from_utf8_lossy(&output.stderr);
-        format!("`{} --version` told no version: {text}{complaint}", postgres.display())
+        format!("`{} --version` printed no version: {text}{complaint}", postgres.display())
     })
 }
 

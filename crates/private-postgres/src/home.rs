@@ -1,4 +1,4 @@
-//! The directory of one server: its lock, its log, and the data that it owns.
+//! The directory of one server: its lock, its log and its data.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,19 +10,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::Result;
 use crate::account::Account;
 
-/// Locked for as long as the directory is in use: the system unlocks it when the process ends, however it does.
-/// The name is one that nobody else uses, as what lies beside an unlocked one is removed.
+/// Locked for as long as the directory is in use: the system unlocks it when the process ends, however it ends. Nothing
+/// else may use this name, because everything beside an unlocked file is removed.
 const LOCK: &str = "private-postgres.lock";
 const LOG: &str = "log";
 const DATA: &str = "data";
 
 /// How long to wait for a lock that a sweep may hold for a moment.
 const LOCK_MAX: Duration = Duration::from_secs(2);
-/// How long to go on removing what a server that is just ending still writes to.
+/// How long to keep removing files that an ending server still writes.
 const REMOVE_MAX: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Removed when dropped, but for the log if a test has failed.
+/// Removed when dropped, except for the log if a test has failed.
 pub(crate) struct Home {
     dir: PathBuf,
     data: PathBuf,
@@ -31,12 +31,12 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Makes `dir` the caller's own, and removes what killed processes left in it and beside it.
+    /// Locks `dir` for the caller, and removes what killed processes left in it and beside it.
     pub(crate) fn claim(dir: &Path) -> Result<Home> {
         let account = Account::unprivileged()?;
         let dir = std::path::absolute(dir).map_err(failed("use", dir))?;
         if dir.join(DATA).exists() && !dir.join(LOCK).exists() {
-            return Err(format!("{} holds data that is not a private server's", dir.display()));
+            return Err(format!("{} contains data that does not belong to a private server", dir.display()));
         }
         let lock = lock(&dir)?;
         if let Some(parent) = dir.parent() {
@@ -53,7 +53,7 @@ impl Home {
         &self.dir
     }
 
-    /// An empty directory at first, which `account` owns and can reach.
+    /// An empty directory that `account` owns and can reach.
     pub(crate) fn data(&self) -> &Path {
         &self.data
     }
@@ -73,7 +73,7 @@ impl Home {
 
     pub(crate) fn log_since(&self, bytes: u64) -> String {
         let mut text = Vec::new();
-        // A log that cannot be read says nothing: whoever asks is about to report something worse.
+        // If the log cannot be read, return nothing: the caller is about to report something worse.
         let _ = File::open(self.log_path()).and_then(|mut file| {
             file.seek(SeekFrom::Start(bytes))?;
             file.read_to_end(&mut text)
@@ -88,13 +88,13 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // What cannot be removed now is removed by the next one that starts beside it.
+        // If it cannot be removed now, the next server that starts beside it removes it.
         let _ = remove_data(&self.dir);
         if !thread::panicking() {
             let _ = fs::remove_file(self.log_path());
         }
         let _ = fs::remove_file(self.dir.join(LOCK));
-        // Stays if the log is in it, or something of the caller's.
+        // Stays if it contains the log, or something of the caller's.
         let _ = fs::remove_dir(&self.dir);
     }
 }
@@ -113,7 +113,7 @@ fn lock(dir: &Path) -> Result<File> {
     Err(format!("{} is in use; give each server and each pooler a directory of its own", dir.display()))
 }
 
-/// None if another one has it, or removed the file between our opening and locking it.
+/// `None` if another process has the lock, or removed the file between opening and locking it.
 fn try_lock(dir: &Path) -> io::Result<Option<File>> {
     let path = dir.join(LOCK);
     let file = File::options().create(true).append(true).open(&path)?;
@@ -124,11 +124,11 @@ fn try_lock(dir: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Removes the homes under `parent` whose process was killed. A server that still ran on one would find its
-/// data gone within a minute, and end by itself.
+/// Removes the homes under `parent` whose process was killed. A server that still runs on one notices within a minute
+/// that its data is gone, and ends by itself.
 fn sweep(parent: &Path) {
     let homes = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
-    // A home without data is one that its owner is about to lock.
+    // The owner of a home without data is about to lock it.
     let with_data = |home: &PathBuf| home.join(LOCK).is_file() && home.join(DATA).symlink_metadata().is_ok();
     for home in homes.filter(with_data) {
         let Ok(Some(_lock)) = try_lock(&home) else { continue };
@@ -154,7 +154,7 @@ fn make_data(dir: &Path, account: &Account) -> Result<PathBuf> {
         data.display(),
         elsewhere.display()
     );
-    // The link comes first: a process that is killed between the two leaves nothing that cannot be found.
+    // Create the link first, so that a process that is killed between the two leaves nothing that cannot be found.
     fs::remove_dir(&data).and_then(|()| symlink(&elsewhere, &data)).map_err(failed("link", &data))?;
     make_owned(&elsewhere, account)?;
     if account.reaches(&elsewhere) {

@@ -1,8 +1,7 @@
-//! A PostgreSQL server, a PgBouncer before it, and a NATS server, that a test starts for itself.
+//! A PostgreSQL server, a PgBouncer in front of it, and a NATS server that a test starts for itself.
 //!
-//! They listen on a free port of 127.0.0.1 and let in everyone on this machine, so they are for tests only.
-//! They never run as root. They end with the value that stands for them, and also with the process that
-//! started them, however that ends.
+//! They listen on a free port of 127.0.0.1 and admit everyone on this machine, so they are for tests only. They never
+//! run as root. They end when their value is dropped, and also with the process that started them, however that ends.
 #![cfg(unix)]
 
 mod account;
@@ -19,5 +18,5 @@ pub use crate::nats::Nats;
 pub use crate::pooler::Pooler;
 pub use crate::server::Server;
 
-/// What a call ends with; an error is a message for whoever runs the tests.
+/// The result of a call; an error is a message for the person who runs the tests.
 pub type Result<T = ()> = std::result::Result<T, String>;

@@ -9,24 +9,24 @@ use crate::home::Home;
 use crate::process::Process;
 use crate::{Result, port};
 
-/// Where Debian has it, which is not on everyone's path.
+/// Where Debian installs it, which is not on everyone's path.
 const DEBIAN: &str = "/usr/sbin";
 
-/// A start may include the recovery of what a crash left.
+/// A start may include recovery after a crash.
 const START_MAX: Duration = Duration::from_secs(30);
 const START_POLL: Duration = Duration::from_millis(10);
-/// How long a restart waits for its port, which somebody may be looking at to find a free one.
+/// How long a restart waits for its port, which another process may be probing in search of a free one.
 const PORT_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// What the server says in its log, and ends with, when its port is taken.
+/// What the server logs before it ends when its port is taken.
 const PORT_TAKEN: &str = "address already in use";
 
-/// The end of a server that nobody warned.
+/// Ends the server without a warning.
 const STOP_SIGNAL: &str = "KILL";
 
 /// A running NATS server, which ends and loses its streams when this is dropped.
 pub struct Nats {
-    // Before the home, which is removed after the process has ended.
+    // Dropped before the home, which is removed after the process has ended.
     process: Option<Process>,
     home: Home,
     program: PathBuf,
@@ -34,7 +34,7 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// The program: on the path, or where Debian has it.
+    /// The program: on the path, or where Debian installs it.
     pub fn find() -> Result<PathBuf> {
         let path = env::var_os("PATH").unwrap_or_default();
         let dirs = env::split_paths(&path).chain([DEBIAN.into()]);
@@ -45,7 +45,7 @@ impl Nats {
         })
     }
 
-    /// Starts one in `dir`, which must be its alone.
+    /// Starts one in `dir`, which nothing else may use.
     pub fn start(dir: &Path) -> Result<Nats> {
         let program = Nats::find()?;
         let home = Home::claim(dir)?;
@@ -62,7 +62,7 @@ impl Nats {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// All that it has logged.
+    /// Everything that it has logged.
     pub fn log(&self) -> String {
         self.home.log()
     }
@@ -85,7 +85,7 @@ impl Nats {
     }
 }
 
-/// None if the port is taken.
+/// `None` if the port is taken.
 fn launch(program: &Path, home: &Home, port: u16) -> Result<Option<Process>> {
     let log_before = home.log().len();
     let mut command = home.account.command(program);

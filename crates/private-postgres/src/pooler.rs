@@ -1,4 +1,4 @@
-//! A PgBouncer before a server.
+//! A PgBouncer in front of a server.
 
 use std::env;
 use std::fs;
@@ -11,13 +11,13 @@ use crate::home::{Home, failed};
 use crate::process::Process;
 use crate::{Result, Server, port};
 
-/// Where Debian has it, which is not on everyone's path.
+/// Where Debian installs it, which is not on everyone's path.
 const DEBIAN: &str = "/usr/sbin";
 
 const START_MAX: Duration = Duration::from_secs(20);
 const START_POLL: Duration = Duration::from_millis(10);
 
-/// What PgBouncer says in its log, and ends with, when its port is taken.
+/// What PgBouncer logs before it ends when its port is taken.
 const PORT_TAKEN: &str = "nowhere to listen on";
 
 /// It has nothing to save. Versions differ in what the milder signals mean.
@@ -25,14 +25,14 @@ const STOP_SIGNAL: &str = "KILL";
 
 /// A running PgBouncer in transaction mode, which ends when this is dropped.
 pub struct Pooler {
-    // Before the home, which is removed after the process has ended.
+    // Dropped before the home, which is removed after the process has ended.
     _process: Process,
     home: Home,
     port: u16,
 }
 
 impl Pooler {
-    /// The program: on the path, or where Debian has it.
+    /// The program: on the path, or where Debian installs it.
     pub fn find() -> Result<PathBuf> {
         let path = env::var_os("PATH").unwrap_or_default();
         let dirs = env::split_paths(&path).chain([DEBIAN.into()]);
@@ -43,7 +43,7 @@ impl Pooler {
         })
     }
 
-    /// Starts one before `server`, in `dir`, which must be its alone. The settings are those of the section
+    /// Starts one in front of `server`, in `dir`, which nothing else may use. The settings belong to the section
     /// `[pgbouncer]`, such as `default_pool_size` and `server_round_robin`.
     pub fn start(server: &Server, dir: &Path, settings: &[(&str, &str)]) -> Result<Pooler> {
         let program = Pooler::find()?;
@@ -57,7 +57,7 @@ impl Pooler {
         Err("every port that was free a moment ago was taken when the pooler started".to_owned())
     }
 
-    /// The address of a database of the server, through this.
+    /// The address of a database of the server, through this pooler.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
@@ -67,7 +67,7 @@ impl Pooler {
         self.port
     }
 
-    /// All that it has logged.
+    /// Everything that it has logged.
     pub fn log(&self) -> String {
         self.home.log()
     }
@@ -85,7 +85,7 @@ fn configure(home: &Home, server: &Server, port: u16, settings: &[(&str, &str)])
     fs::write(&path, own + &chosen.collect::<String>()).map_err(failed("write to", &path))
 }
 
-/// None if the port is taken.
+/// `None` if the port is taken.
 fn launch(program: &Path, home: &Home, port: u16) -> Result<Option<Process>> {
     let log_before = home.log().len();
     let mut command = home.account.command(program);
@@ -98,7 +98,7 @@ fn launch(program: &Path, home: &Home, port: u16) -> Result<Option<Process>> {
             let taken = said.contains(PORT_TAKEN);
             return if taken { Ok(None) } else { Err(format!("PgBouncer ended with {status}: {said}")) };
         }
-        // It says so only when it has its port, so that it is this one that answers there.
+        // It logs this only when it has its port, so this process is the one that answers there.
         if said.contains("process up") && TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
             return Ok(Some(process));
         }

@@ -3,15 +3,15 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
 
-/// Below what systems hand out for outgoing connections: a client that keeps trying the port of a stopped
-/// server could otherwise be given that very port, and connect to itself.
+/// Below the range that systems use for outgoing connections: otherwise a client that keeps trying the port of a
+/// stopped server could get that very port, and connect to itself.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// How many ports may be lost to others between the look and the use.
+/// How many ports may be taken by others between the check and the use.
 const TRIES_MAX: usize = 20;
 
-/// Ports of 127.0.0.1 that were free a moment ago, from a random one on.
+/// Ports of 127.0.0.1 that were free a moment ago, starting at a random one.
 pub(crate) fn free() -> impl Iterator<Item = u16> {
     let start = RandomState::new().build_hasher().finish() % u64::from(COUNT);
     let start = u16::try_from(start).expect("a remainder below COUNT");

@@ -9,17 +9,17 @@ use crate::Result;
 /// Stopped when dropped.
 pub(crate) struct Process {
     child: Child,
-    /// A shell that signals the child as soon as its own input ends. The other end of that input is ours alone,
-    /// so it ends at the latest when we do, even by `kill -9`.
+    /// A shell that signals the child as soon as its own input ends. Only this process has the other end of that input,
+    /// so it ends at the latest when this process does, even by `kill -9`.
     keeper: Child,
 }
 
 impl Process {
-    /// What the command writes goes to `log`; `signal` is the one that stops it.
+    /// The command's output goes to `log`; `signal` is the signal that stops it.
     pub(crate) fn start(command: &mut Command, log: File, signal: &str) -> Result<Process> {
         let program = command.get_program().to_string_lossy().into_owned();
         let failed = |error| format!("cannot run {program}: {error}");
-        // Groups of their own, as a Ctrl-C goes to all of a group: the keeper must stay to do its work.
+        // Separate process groups, because Ctrl-C goes to the whole group, and the keeper must survive it.
         let log_too = log.try_clone().map_err(failed)?;
         let mut child = command.stdout(log).stderr(log_too).process_group(0).spawn().map_err(failed)?;
         let keeper = Command::new("sh")
@@ -53,7 +53,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if self.ended().is_some() {
-            // Its number may be another process's by now, which the keeper must not signal.
+            // Another process may have its id by now, and the keeper must not signal that one.
             let _ = self.keeper.kill();
             let _ = self.keeper.wait();
             return;

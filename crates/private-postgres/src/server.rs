@@ -11,14 +11,14 @@ use crate::home::{Home, failed};
 use crate::process::Process;
 use crate::{Result, port};
 
-/// A start may include the recovery of what a crash left.
+/// A start may include recovery after a crash.
 const START_MAX: Duration = Duration::from_secs(60);
 const START_POLL: Duration = Duration::from_millis(10);
-/// How long a restart waits for its port, which somebody may be looking at to find a free one.
+/// How long a restart waits for its port, which another process may be probing in search of a free one.
 const PORT_WAIT_MAX: Duration = Duration::from_secs(10);
 const PORT_POLL: Duration = Duration::from_millis(100);
 
-/// What the server says in its log, and ends with, when its port is taken.
+/// What the server logs before it ends when its port is taken.
 const PORT_TAKEN: &str = "could not create any TCP/IP sockets";
 
 /// An immediate shutdown: no checkpoint, so that the next start recovers as after a crash.
@@ -26,9 +26,9 @@ const STOP_SIGNAL: &str = "QUIT";
 
 /// A running server, which ends and loses its data when this is dropped.
 ///
-/// Its log is kept in its directory if it is dropped by a panic, such as that of a failed test.
+/// Its log stays in its directory if a panic drops it, such as that of a failed test.
 pub struct Server {
-    // Before the home, which is removed after the process has ended.
+    // Dropped before the home, which is removed after the process has ended.
     process: Option<Process>,
     home: Home,
     binaries: Binaries,
@@ -36,7 +36,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Makes a new cluster in `dir`, which must be this server's alone, and starts it with these settings of
+    /// Creates a new cluster in `dir`, which nothing else may use, and starts it with these settings of
     /// `postgresql.conf`.
     pub fn start(binaries: &Binaries, dir: &Path, settings: &[(&str, &str)]) -> Result<Server> {
         let home = Home::claim(dir)?;
@@ -75,7 +75,7 @@ impl Server {
         &self.binaries
     }
 
-    /// All that it has logged.
+    /// Everything that it has logged.
     pub fn log(&self) -> String {
         self.home.log()
     }
@@ -85,7 +85,7 @@ impl Server {
         self.home.log_bytes()
     }
 
-    /// What it has logged since it had logged so many bytes.
+    /// What it has logged after the first so many bytes.
     pub fn log_since(&self, bytes: u64) -> String {
         self.home.log_since(bytes)
     }
@@ -95,7 +95,7 @@ impl Server {
         self.process = None;
     }
 
-    /// Starts it on the data and the port that it had. It must have been stopped.
+    /// Starts it again with its data and its port. It must have been stopped.
     pub fn start_again(&mut self) -> Result {
         assert!(self.process.is_none(), "a server must be stopped before it is started again");
         let started = Instant::now();
@@ -109,7 +109,7 @@ impl Server {
         self.process.as_ref().map(|_| ()).ok_or_else(taken)
     }
 
-    /// Makes it read `postgresql.conf` again. It takes the changes up a moment later.
+    /// Makes it read `postgresql.conf` again. The changes take effect a moment later.
     pub fn reload(&self) -> Result {
         let process = self.process.as_ref().ok_or("a stopped server reads no settings; start it again")?;
         let mut kill = self.home.account.command("sh");
@@ -121,7 +121,7 @@ impl Server {
 
 fn create_cluster(binaries: &Binaries, home: &Home) -> Result {
     let program = binaries.program("initdb");
-    // Whether the new cluster is on disk does not matter: a machine that loses power loses the test too.
+    // The new cluster need not be on disk: a machine that loses power loses the test too.
     let args = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"];
     let output = home.account.command(&program).args(args).arg(home.data()).output();
     let output = output.map_err(failed("run", &program))?;
@@ -132,9 +132,9 @@ fn create_cluster(binaries: &Binaries, home: &Home) -> Result {
     Err(format!("{} ended with {}: {said}", program.display(), output.status))
 }
 
-/// Writes to the file, as what is given on the command line could not be changed by a reload.
+/// Writes settings to the file, because a reload could not change settings from the command line.
 fn configure(home: &Home, settings: &[(&str, &str)]) -> Result {
-    // No socket in the file system, as the path of one is limited to about a hundred bytes.
+    // No socket in the file system, because its path is limited to about a hundred bytes.
     let own = [("listen_addresses", "127.0.0.1"), ("unix_socket_directories", "")];
     let lines = own.iter().chain(settings).map(|(name, value)| {
         let value = value.replace('\'', "''");
@@ -145,7 +145,7 @@ fn configure(home: &Home, settings: &[(&str, &str)]) -> Result {
     file.write_all(lines.collect::<String>().as_bytes()).map_err(failed("write to", &path))
 }
 
-/// None if the port is taken.
+/// `None` if the port is taken.
 fn launch(binaries: &Binaries, home: &Home, port: u16) -> Result<Option<Process>> {
     let log_before = home.log().len();
     let mut command = home.account.command(binaries.program("postgres"));
@@ -167,8 +167,8 @@ fn launch(binaries: &Binaries, home: &Home, port: u16) -> Result<Option<Process>
     Ok(Some(process))
 }
 
-/// Reads what `pg_ctl` reads: the first line is the process, the eighth its state. A connection would not tell
-/// whether it is this server that answers.
+/// Reads the file that `pg_ctl` reads: the first line is the process id, the eighth its state. A connection would not
+/// show whether this server is the one that answers.
 fn accepts_connections(home: &Home, process: &Process) -> bool {
     let text = fs::read_to_string(home.data().join("postmaster.pid")).unwrap_or_default();
     let lines: Vec<&str> = text.lines().map(str::trim).collect();

@@ -10,7 +10,7 @@ use private_postgres::{Binaries, Server};
 
 use crate::wire::Connection;
 
-/// Set for the process that is to be killed: this program again, running the test below that only waits.
+/// Set for the process to kill: this program again, running the test below that only waits.
 const OWNER_DIR: &str = "PRIVATE_POSTGRES_OWNER_DIR";
 const PORT_PREFIX: &str = "port=";
 const END_MAX: Duration = Duration::from_secs(20);

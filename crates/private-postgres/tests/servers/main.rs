@@ -1,4 +1,4 @@
-//! Servers that start, answer, crash, come back and leave nothing.
+//! Servers that start, answer, crash, restart and leave nothing behind.
 #![cfg(unix)]
 
 mod killed;
@@ -53,7 +53,7 @@ fn a_server_starts_where_only_its_owner_may_look() {
     DirBuilder::new().recursive(true).mode(0o700).create(&closed).expect("a directory");
     let server = start("closed/inner");
     assert_eq!(ask(server.port(), "select 1").as_deref(), Some("1"));
-    // Root's server runs as somebody else, and has its data elsewhere.
+    // A server started by root runs as another user, and has its data elsewhere.
     let data = server.data().to_owned();
     assert_eq!(server.dir().join("data").canonicalize().expect("the data"), data);
     drop(server);

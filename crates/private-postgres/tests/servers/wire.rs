@@ -1,4 +1,4 @@
-//! As much of PostgreSQL's protocol as asks one question, so that these tests need no client.
+//! Just enough of PostgreSQL's protocol for one query, so that these tests need no client.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -33,7 +33,7 @@ impl Connection {
         self.0.write_all(&[&length.to_be_bytes(), body].concat())
     }
 
-    /// Reads up to the message that says that the server is ready for the next question.
+    /// Reads up to the message that the server is ready for the next query.
     fn first_value(&mut self) -> io::Result<Option<String>> {
         let mut value = None;
         loop {
