@@ -1,14 +1,14 @@
 #!/bin/sh
-# Installs Debian packages for the tests: PostgreSQL's server, PgBouncer, the NATS server, Python, Chromium. Starts none
-# of their services, makes no cluster, and leaves those that are there alone.
+# Installs Debian packages for the tests: PostgreSQL's server, PgBouncer, the NATS server, Python, Chromium. It starts none
+# of their services, creates no cluster, and leaves existing ones alone.
 #
 # Usage: install-packages.sh PACKAGE...
 set -eu
 
 cannot() {
-    echo "The tests need these Debian packages, and $1: $packages." >&2
-    echo "Install them, or what holds the same programs on your system, and try again." >&2
-    echo "A PostgreSQL in an unusual place: cargo xtask test --pg-bin DIRECTORY" >&2
+    echo "The tests need these Debian packages, but $1: $packages." >&2
+    echo "Install them, or the packages with the same programs on your system, and try again." >&2
+    echo "If PostgreSQL is in an unusual place: cargo xtask test --pg-bin DIRECTORY" >&2
     exit 1
 }
 
@@ -22,7 +22,7 @@ else
     cannot "only root, or a sudo that asks for no password, may install them"
 fi
 
-# A package asks this program before it starts a service; 101 is no.
+# A package runs this program before it starts a service; exit code 101 forbids that.
 policy=/usr/sbin/policy-rc.d
 # Read by postgresql-common when a server package is installed.
 no_cluster=/etc/postgresql-common/createcluster.d/dormouse-tests.conf
@@ -46,10 +46,10 @@ echo "create_main_cluster = false" | $as_root tee "$no_cluster" >/dev/null
 echo "Installing with apt-get: $packages."
 install="apt-get install --yes --no-install-recommends"
 $as_root apt-get update || cannot "apt-get cannot update its lists"
-# shellcheck disable=SC2086 # The words of each are meant to be apart.
+# shellcheck disable=SC2086 # Each is a list of words.
 $as_root env DEBIAN_FRONTEND=noninteractive $install $packages || cannot "apt-get failed to install them"
 
-# Nor is it to start with the machine. A server without a cluster has nothing to start.
+# It must not start with the machine either. A server without a cluster has nothing to start.
 for package in $packages; do
     case "$package" in
         pgbouncer) $as_root update-rc.d pgbouncer disable || true ;;

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Finds a C compiler, or installs one where that can be done without asking.
+# Finds a C compiler, or installs one if that works without asking the user.
 #
-# A script, and not a part of xtask, because rustc links with `cc` too: without one there is no xtask.
+# A script, and not a part of xtask, because rustc links with `cc` too: xtask cannot be built without one.
 set -eu
 
 missing() {
-    echo "The bundled SQLite and rustc's linking need a C compiler, and there is no \`cc\` on the path." >&2
+    echo "The bundled SQLite and rustc's linking need a C compiler, but there is no \`cc\` on the path." >&2
     echo "Install gcc and the C library's headers. Debian and Ubuntu: apt-get install gcc libc6-dev;" >&2
     echo "Fedora: dnf install gcc glibc-devel; Alpine: apk add gcc musl-dev; macOS: xcode-select --install." >&2
     exit 1
