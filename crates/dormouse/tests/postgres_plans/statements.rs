@@ -118,3 +118,11 @@ async fn the_counts_of_a_namespace_are_read_without_those_of_the_others() {
     let looked_at = number(&mut conn, read).await - before;
     assert!((1..=10).contains(&looked_at), "{looked_at} rows were looked at");
 }
+
+#[tokio::test]
+async fn the_bare_statements_of_the_benchmark_are_those_of_the_store() {
+    let server = server(&[]);
+    let database =
+        dormouse::store::postgres::Bench::create(&server.url("postgres")).await.expect("a database");
+    assert!(database.raw_steps_per_s(512).await.expect("they run") > 0.0);
+}

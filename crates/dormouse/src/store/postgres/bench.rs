@@ -75,15 +75,18 @@ impl Bench {
             let first = step % INSTANCES;
             let ids: Vec<i64> = (first..first + BATCH).map(|id| id as i64 + 1).collect();
             let seqs = vec![(step / INSTANCES) as i64 + 1; BATCH as usize];
-            let row =
-                sqlx::query("select cardinality(held) as n from dormouse.commit_next(1, $1, $2, $3, $4, $5)")
-                    .bind(&ids)
-                    .bind(&seqs)
-                    .bind(vec![1_i32; BATCH as usize])
-                    .bind(vec!["Count"; BATCH as usize])
-                    .bind(vec![r#"{"left":19}"#; BATCH as usize])
-                    .fetch_one(&mut conn)
-                    .await?;
+            let row = sqlx::query(
+                "select cardinality(held) as n from dormouse.commit_next(1, $1, $2, $3, $4, $5, $6, $6, $7)",
+            )
+            .bind(&ids)
+            .bind(&seqs)
+            .bind(vec![1_i32; BATCH as usize])
+            .bind(vec!["Count"; BATCH as usize])
+            .bind(vec![r#"{"left":19}"#; BATCH as usize])
+            .bind(vec![None::<i64>; BATCH as usize])
+            .bind(vec![None::<&str>; BATCH as usize])
+            .fetch_one(&mut conn)
+            .await?;
             assert_eq!(
                 row.try_get::<i32, _>("n")?,
                 BATCH as i32,

@@ -30,7 +30,9 @@ pub fn raw_steps_per_s(path: &Path, steps: u64) -> Result<f64> {
             let state = r#"{"left":19}"#;
             let updated = update.execute(params![id, seq, 1, "Count", state, step, 1])?;
             assert_eq!(updated, 1, "the limit is measured on updates that happen");
-            record.execute(params![id, seq + 1, "step.completed", 1, "Count", step, None::<&str>, state])?;
+            let (data, run) = (None::<&str>, (None::<i64>, None::<i64>, None::<&str>));
+            let (kind, place) = ("step.completed", "Count");
+            record.execute(params![id, seq + 1, kind, 1, place, step, data, state, run.0, run.1, run.2])?;
             step += 1;
         }
         conn.execute_batch("commit")?;
@@ -49,4 +51,15 @@ fn seed(conn: &Connection) -> Result<()> {
         .execute([])?;
     }
     Ok(conn.execute_batch("commit")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::raw_steps_per_s;
+
+    #[test]
+    fn the_bare_statements_are_those_of_the_store() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert!(raw_steps_per_s(&dir.path().join("raw.db"), 512).expect("they run") > 0.0);
+    }
 }
