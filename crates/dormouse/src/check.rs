@@ -21,7 +21,7 @@ pub fn machine(machine: &dyn DynMachine, known: &Registry) -> Report {
     Explorer::new(machine, known).explore()
 }
 
-/// What was found by exploring a machine.
+/// The result of exploring a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Report {
@@ -41,13 +41,13 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Problem {
-    /// What sort of thing it is.
+    /// The kind of problem.
     pub kind: ProblemKind,
     /// The step it is about.
     pub step: String,
     /// What it is, and what to do.
     pub what: String,
-    /// What happens, from the start on.
+    /// The shortest way there, from the start.
     pub trace: Vec<String>,
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::unit::{Refusal, Which};
 use crate::{InstanceId, SignalId, Status, Target, UnitStatus};
 
-/// What a step may fail with: any error, by `?`.
+/// The error type of steps: any error becomes one by `?`.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The library's result.
@@ -243,7 +243,7 @@ pub enum Error {
         /// Its version.
         version: u32,
     },
-    /// What a step wrote with its commit was refused; neither is committed.
+    /// The step's own writes were refused; neither they nor its outcome are committed.
     #[error("the step's own writes failed: {0}")]
     OwnWrites(#[source] BoxError),
     /// A way to write with the commit that the store in use does not have.
@@ -277,7 +277,7 @@ pub enum Error {
         to: Which,
         /// Why.
         refusal: Refusal,
-        /// What is wrong with its output, and where; only of those that are refused for that.
+        /// What is wrong with its output, and where, if that is why it is refused.
         reason: Option<String>,
     },
     /// The instance waited for ended without an output.

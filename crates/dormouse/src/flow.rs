@@ -132,7 +132,7 @@ impl<S: FlowState, D: Send + Sync + 'static> Flow<S, D> {
         self
     }
 
-    /// What comes next.
+    /// Adds the next part.
     #[must_use]
     pub fn then(mut self, parts: impl Parts<S, D>) -> Self {
         parts.add_to(&mut self.parts);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::Outline;
 use crate::outline::Member;
 
-/// What a document looks like, as far as its type reveals it.
+/// Describes a document for a person who fills it in, as far as its type reveals it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "of", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -43,7 +43,7 @@ pub struct Field {
 const DEPTH_MAX: usize = 3;
 
 impl Form {
-    /// What documents of this type look like.
+    /// The form of this type.
     ///
     /// ```
     /// # use dormouse::Form;

@@ -75,7 +75,7 @@ pub struct Edge {
     /// When it is taken.
     #[serde(flatten)]
     pub on: On,
-    /// Who makes that happen, if it is noted.
+    /// Who or what triggers it, if that is noted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::Json;
 use crate::words::words;
 
-/// What is kept of an instance's transitions.
+/// Whether an instance's transitions are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum History {
@@ -56,12 +56,12 @@ pub struct Run {
     pub started_at: Timestamp,
     /// How long it took, its error handler included.
     pub took_us: u64,
-    /// What it last reported with [`Context::progress`](crate::Context::progress).
+    /// Its last report of [`Context::progress`](crate::Context::progress).
     pub progress: Option<Json>,
 }
 
 words! {
-    /// What kind of transition an event records.
+    /// The kind of transition that an event records.
     #[non_exhaustive]
     EventKind: "kind of event" {
         /// The instance was inserted.

@@ -376,7 +376,7 @@ pub struct Instance {
     pub parent_index: Option<u32>,
     /// The worker that holds it.
     pub worker: Option<WorkerId>,
-    /// What it ended with.
+    /// Its output, if it is done.
     pub output: Option<Json>,
     /// The last error, of a retried step or of its end.
     pub last_error: Option<String>,

@@ -139,7 +139,7 @@ impl<M> fmt::Debug for Outcome<M> {
     }
 }
 
-/// What becomes of live children when their parent is cancelled, or when the barrier on them is released.
+/// What happens to live children when their parent is cancelled, or when the barrier on them is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Children {
     /// They are cancelled.
@@ -213,7 +213,7 @@ pub struct Spawn {
     pub quorum: Option<Quorum>,
     /// Whether the first child that fails or is cancelled releases the barrier.
     pub fail_fast: bool,
-    /// What becomes of those that still live when the barrier is released.
+    /// What happens to those that still live when the barrier is released.
     pub on_release: Children,
     /// What cancelling the parent does to them.
     pub on_cancel: Children,

@@ -14,7 +14,7 @@ use self::probe::look;
 use crate::Json;
 use crate::sample::samples;
 
-/// What a document must look like so that its type can be read from it.
+/// Describes what a document must look like so that its type can be read from it.
 ///
 /// It is derived from the type, so its author has nothing to write, and it refuses only documents that certainly do not
 /// decode. What a type does not reveal, such as which texts are dates, is let through: see
@@ -94,7 +94,7 @@ pub struct Member {
 pub struct Variant {
     /// Its name.
     pub name: String,
-    /// What it holds, if it holds something.
+    /// Its content, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds: Option<Outline>,
 }
@@ -122,7 +122,7 @@ pub enum Kind {
 const SAMPLES_MAX: usize = 24;
 
 impl Outline {
-    /// What documents of this type look like.
+    /// The outline of this type.
     ///
     /// ```
     /// # use dormouse::{Json, Outline};
@@ -160,7 +160,7 @@ impl Outline {
         value.map_or_else(|_| Vec::new(), |value| fit::strays(self, &value))
     }
 
-    /// What a variant of this enum holds, seen as the state of a step; `None` if it has no such variant.
+    /// The content of a variant of this enum, as the state of a step; `None` if there is no such variant.
     pub(crate) fn state_at(&self, step: &str) -> Option<Self> {
         let Self::Variants { variants, .. } = self else { return None };
         let variant = variants.iter().find(|variant| variant.name == step)?;

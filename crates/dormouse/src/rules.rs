@@ -145,7 +145,8 @@ pub enum Input<'a> {
     KeyTaken(InstanceId),
 }
 
-/// What becomes of an instance when something happens to it. What cannot happen to it as it stands changes nothing.
+/// Decides what becomes of an instance when something happens to it. An input that is impossible in its status changes
+/// nothing.
 pub fn decide(head: Head, input: Input<'_>, now: Timestamp) -> Change {
     let mut change = Change::of(head);
     if !can_happen(&change.head, &input, now) {

@@ -234,7 +234,7 @@ pub trait Store: UnitStore + Queries + Send + Sync + 'static {
     }
 }
 
-/// What a store says that leaves out [`Store::begin`] and [`Store::commit_with`].
+/// The error of a store that does not implement [`Store::begin`] and [`Store::commit_with`].
 const NO_OWN_WRITES: Error = Error::WrongStore {
     asked_for: "step's own writes",
     instead: "this store commits outcomes only; write elsewhere, and use `cx.seq()` to make that idempotent",
@@ -272,7 +272,7 @@ impl Namespaces {
     }
 }
 
-/// What a worker wants to claim.
+/// A request for rows to claim.
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// The worker.
@@ -348,7 +348,7 @@ pub struct Commit {
     pub hold: Hold,
     /// The run that gave it, to be recorded with it.
     pub run: Option<Run>,
-    /// What the outcome goes by of the inbox that its step was handed.
+    /// The facts of the handed inbox that the outcome depends on.
     pub handed: Handed,
 }
 
@@ -362,7 +362,7 @@ impl Commit {
 }
 
 impl Claimed {
-    /// What the rules of an outcome decide by. Names that they do not look at are left out.
+    /// The head by which the rules decide an outcome. Names that they do not use are left empty.
     pub fn head(&self) -> Head {
         Head {
             status: Status::Executing,
@@ -384,7 +384,7 @@ impl Claimed {
     }
 }
 
-/// What became of a commit.
+/// The result of a commit.
 #[derive(Clone, Debug)]
 pub enum Receipt {
     /// Committed, and still claimed: run on.
@@ -406,7 +406,7 @@ pub enum Receipt {
     Busy,
 }
 
-/// What a sweep of the clock did.
+/// The result of waking rows that are due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Due {
     /// Rows woken.

@@ -24,7 +24,7 @@ pub const INTERACTION_API: &str = "api";
 const IN_FLIGHT: u32 = 64;
 
 words! {
-    /// What a unit asks and what it is answered.
+    /// How the requests and the outputs of a unit relate.
     #[non_exhaustive]
     Shape: "shape of a unit" {
         /// One request, one output.
@@ -48,7 +48,7 @@ impl Shape {
 }
 
 words! {
-    /// What an item that failed, or came too late, does to its unit.
+    /// What a failed or late item does to its unit.
     #[non_exhaustive]
     OnFailure: "way to take a failed item" {
         /// The unit fails; its open interactions are cancelled.

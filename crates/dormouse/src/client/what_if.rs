@@ -12,7 +12,7 @@ const DEPTH_MAX: usize = 32;
 /// How many ways are followed.
 const WAYS_MAX: usize = 50;
 
-/// What might happen to an instance.
+/// Something that might happen to an instance.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Happening {
@@ -28,7 +28,7 @@ pub enum Happening {
     Answers,
 }
 
-/// What an instance would do.
+/// What an instance would do, as returned by [`Client::what_if`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Foresight {
@@ -44,7 +44,7 @@ pub struct Foresight {
 pub struct Look {
     /// The step that runs.
     pub step: String,
-    /// What it does, in a few words.
+    /// A short description of what it does.
     pub what: String,
     /// The status after it.
     pub status: Status,

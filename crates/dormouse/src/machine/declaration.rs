@@ -42,7 +42,7 @@ pub struct Declaration {
     pub graph: Option<Graph>,
 }
 
-/// What the state of some steps looks like, as a machine declares it.
+/// The outline of the state of some steps, as a machine declares it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stated {
     /// The steps.
@@ -70,7 +70,7 @@ pub struct Accepted {
     pub outline: Outline,
 }
 
-/// What a step takes as the answer of its unit, as a machine declares it.
+/// The answer that a step takes from its unit, as a machine declares it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
     /// The step that reads it.

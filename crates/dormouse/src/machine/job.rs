@@ -37,9 +37,9 @@ pub trait Job: Sized + Send + Sync + 'static {
     /// How long one run may take; `None` is forever.
     const RUN_TIMEOUT: Option<Duration> = None;
 
-    /// What it works on.
+    /// Its input.
     type Input: Serialize + DeserializeOwned + Send + 'static;
-    /// What it returns.
+    /// Its output.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 
     /// Does the work. It may run again after a crash.

@@ -1,4 +1,4 @@
-//! What an outcome awaits of signals, and for how long.
+//! Which signals an outcome awaits, and for how long.
 
 use crate::{Signal, When};
 

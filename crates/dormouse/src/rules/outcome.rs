@@ -58,8 +58,8 @@ pub struct Facts<'a> {
     pub unread: Option<(Json, u64)>,
 }
 
-/// What a worker was handed of an inbox, as far as its outcome goes by it. Only the instance's own step consumes, so that an
-/// inbox with as many signals as were handed is the one that was handed.
+/// The facts of a handed inbox that an outcome depends on. Only the instance's own step consumes signals, so an inbox
+/// with as many signals as were handed is the one that was handed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Handed {
     /// How many signals there were.
@@ -73,7 +73,7 @@ pub struct Handed {
 }
 
 impl Handed {
-    /// What an outcome goes by of the inbox that its step was handed.
+    /// The facts of this inbox that this outcome depends on.
     pub fn of(inbox: &[InboxSignal], transition: &Transition, received: &[SignalId]) -> Self {
         let mut handed = Self::default();
         handed.meets(inbox, transition, received);
@@ -193,7 +193,7 @@ impl Head {
     }
 }
 
-/// What an instance becomes by what its step returned.
+/// Decides what becomes of an instance after its step returned.
 pub(crate) fn outcome(change: &mut Change, returned: &Returned<'_>, now: Timestamp) {
     let Returned { transition, version, hold, received, facts } = returned;
     // A version says how to read the state, so it changes with it: an end leaves both as they were.

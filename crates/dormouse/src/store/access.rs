@@ -112,7 +112,7 @@ pub struct NewAudit {
     pub namespace: String,
     /// Who made it.
     pub who: String,
-    /// What was asked for, such as `instance.cancel`.
+    /// The kind of request, such as `instance.cancel`.
     pub what: String,
     /// To what it was done.
     pub target: Option<String>,
@@ -163,7 +163,7 @@ pub struct Repeatable {
     pub given_up_after: Duration,
 }
 
-/// What is known of a repeatable request.
+/// Whether a repeatable request was sent before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// It is new: the caller must do it, and it is now noted as under way.
@@ -215,7 +215,7 @@ pub struct Change {
 /// Some changes, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Those of the namespace asked for, in order.
+    /// The changes of the requested namespace, in order.
     pub changes: Vec<Change>,
     /// Where to continue. Smaller than the given position if the end of the history was collected meanwhile.
     pub next: i64,

@@ -1,10 +1,10 @@
-//! What workers declared of the machines they run, as it is stored.
+//! The declarations of machines, as workers stored them.
 
 use jiff::Timestamp;
 
 use crate::Json;
 
-/// What workers declared.
+/// The stored declarations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Declarations {
     /// Changes whenever a declaration changes.
@@ -13,7 +13,7 @@ pub struct Declarations {
     pub machines: Vec<Declared>,
 }
 
-/// What a machine declared, as it was last declared.
+/// The last declaration of one version of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
     /// The machine.

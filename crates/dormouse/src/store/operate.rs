@@ -1,4 +1,4 @@
-//! What operators ask of a store, and what it answers.
+//! The requests of operators, and their results.
 
 use std::time::Duration;
 

@@ -64,7 +64,7 @@ use crate::{
     At, Clock, Delivered, Inserted, InstanceId, NewInstance, Result, SystemClock, Target, When, WorkerId,
 };
 
-/// What callers pass in, in a transaction of theirs.
+/// A caller's own transaction.
 pub type Connection = sqlx::PgConnection;
 
 /// Groups of outcomes that are committed at a time.
@@ -72,16 +72,16 @@ const GROUPS_MAX: usize = 2;
 
 /// A PostgreSQL database.
 pub struct PostgresStore {
-    /// For what callers ask.
+    /// For the calls of callers.
     db: Db,
-    /// For what an engine lives by: its heartbeat, claims, commits and timers.
+    /// For the engine itself: its heartbeat, claims, commits and timers.
     engine: Db,
     hub: Arc<Hub>,
     pokes: Arc<Pokes>,
     memory: Memory,
     inserts: Gather<NewInstance, Inserted>,
     deliveries: Gather<Delivery, Delivered>,
-    /// What time it was there, at which moment here.
+    /// The database's time, and the local instant at which it was read.
     time: Mutex<Option<(Timestamp, Instant)>>,
 }
 

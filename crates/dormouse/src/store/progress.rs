@@ -1,12 +1,12 @@
-//! What steps report while they run, for those who watch. It is kept with the event of their outcome; until then it is a
-//! hint, and may be lost.
+//! Progress reports of running steps, for those who watch. The last one is stored with the event of the step's outcome;
+//! until then a report is a hint, and may be lost.
 
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::{InstanceId, Json};
 
-/// What a running step reports.
+/// A report of a running step.
 #[derive(Clone, Debug)]
 pub struct NewProgress {
     /// Its instance.
@@ -17,7 +17,7 @@ pub struct NewProgress {
     pub value: Json,
 }
 
-/// What a running step last reported.
+/// The last report of a running step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Progress {
     /// Grows with every report.

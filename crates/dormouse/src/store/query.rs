@@ -1,4 +1,4 @@
-//! What the queries ask and answer.
+//! The queries, their filters and their results.
 
 use std::collections::BTreeMap;
 
@@ -42,14 +42,14 @@ pub trait Queries: Send + Sync + 'static {
     /// Counts and queues, of one namespace or of all, and every worker.
     fn stats(&self, namespace: Option<String>) -> Reply<'_, Stats>;
 
-    /// What is runnable and what is awaited, with ages: of one namespace or of all.
+    /// Counts and ages of runnable rows and of awaited signals, of one namespace or of all.
     fn backlog(&self, namespace: Option<String>) -> Reply<'_, Backlog>;
 
     /// The last reports of steps that run, up to `rows_max`.
     fn reports(&self, which: Reports, rows_max: usize) -> Reply<'_, Vec<Progress>>;
 
-    /// What workers declared of the machines they run, whether or not they still live. `None` if nothing has changed since
-    /// this mark: then it must be cheap, as callers ask often.
+    /// The declarations of machines, whether or not their workers still live. Returns `None` if nothing has changed
+    /// since this mark; that case must be cheap, because callers ask often.
     fn declared(&self, known: Option<String>) -> Reply<'_, Option<Declarations>>;
 
     /// Which store this is, and its time. Use it to check that the database responds.
@@ -133,7 +133,7 @@ pub struct Filter {
     pub status: Option<Status>,
     /// In this queue.
     pub queue: Option<String>,
-    /// Whose key starts so.
+    /// Whose key starts with this.
     pub key_prefix: Option<String>,
     /// With this parent.
     pub parent: Option<InstanceId>,
@@ -262,7 +262,7 @@ impl Stats {
     }
 }
 
-/// What waits to run and what waits for signals, with ages.
+/// Runnable rows and awaited signals, with ages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Queues in which something is runnable, or whose brake is on.
@@ -271,7 +271,7 @@ pub struct Backlog {
     pub awaiting: Vec<Awaited>,
 }
 
-/// What is runnable in a queue.
+/// The runnable rows of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueDepth {
     /// Its namespace.
@@ -309,7 +309,7 @@ pub(crate) fn counted(awaiting: Vec<Awaited>) -> Vec<(Vec<String>, u64)> {
 /// How far parked instances are counted for one set of names.
 pub const AWAITING_MAX: u64 = 10_000;
 
-/// What store this is.
+/// Which store this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
     /// Its kind: `sqlite` or `postgres`.

@@ -1,8 +1,8 @@
-//! What is too large to come with a claim.
+//! Inboxes and children that are too large to come with a claim.
 
 use crate::{ChildView, InboxSignal};
 
-/// What a claimed row's step is handed besides its state, where that is too large to come with its claim.
+/// The inbox and children of a claimed row, if they are too large to come with its claim.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     /// Its inbox.

@@ -69,14 +69,14 @@ pub struct Outbox {
     pub now: Option<Timestamp>,
 }
 
-/// What became of one send.
+/// The result of one send.
 #[derive(Clone, Debug)]
 pub struct SendReport {
     /// The interaction.
     pub id: InteractionId,
     /// Which of its sends this was: an older one says nothing.
     pub sends: u32,
-    /// What became of it.
+    /// How it went.
     pub outcome: SendOutcome,
 }
 
@@ -96,7 +96,7 @@ pub enum SendOutcome {
     Rejected(String),
 }
 
-/// What became of a claim on an interaction.
+/// The result of claiming an interaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Assigned {
     /// It is the asker's until then.

@@ -24,7 +24,7 @@ pub struct NewWorker {
     pub declares: Vec<Declaration>,
 }
 
-/// What a heartbeat found.
+/// The result of a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lease {
     /// The lease is renewed; these of its instances should be cancelled.

@@ -1,4 +1,4 @@
-//! What a step that was parked on a unit finds.
+//! The answers to a unit, as the step that was parked on it reads them.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// Interactions read at a time, so that a large unit is never in memory as a whole.
 const PAGE_ITEMS: usize = 256;
 
-/// What became of one item.
+/// How one item ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict<T> {
     /// It was answered.
@@ -43,7 +43,7 @@ impl<T> Verdict<T> {
 pub struct Answers<T> {
     /// How the unit was closed.
     pub status: UnitStatus,
-    /// What became of each item.
+    /// How each item ended, in item order.
     pub verdicts: Vec<Verdict<T>>,
 }
 

@@ -67,7 +67,7 @@ pub struct Proof {
     pub expires_at: Timestamp,
 }
 
-/// What became of a completion.
+/// The result of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Completed {
     /// It is the answer.

@@ -160,9 +160,9 @@ pub struct Interaction {
     pub answered_by: Option<String>,
     /// Why it failed; or why the last send of it failed, until the next.
     pub error: Option<String>,
-    /// What is asked.
+    /// The request.
     pub request: Json,
-    /// What was answered.
+    /// The output of its answer.
     pub output: Option<Json>,
 }
 

@@ -35,7 +35,7 @@ pub struct Takes {
 }
 
 impl Takes {
-    /// What a unit that leads to this step is answered with: for a unit that asks for a list, `Vec<T>`.
+    /// Declares the type of the answer to a unit that leads to this step; for a unit that expects a list, `Vec<T>`.
     pub fn at<T: DeserializeOwned>(step: &'static str) -> Self {
         Self {
             step: Cow::Borrowed(step),
@@ -47,7 +47,7 @@ impl Takes {
         }
     }
 
-    /// What a unit is answered with whose shape is not known before it asks: `T`, or a list of it.
+    /// The same for a unit whose shape is not known before it asks: `T`, or a list of it.
     pub(crate) fn one_or_many<T: DeserializeOwned>() -> Self {
         let reads: Check = |output| match decode_text::<T>(output.as_str()) {
             Err(_) if output.as_str().starts_with('[') => decode_text::<Vec<T>>(output.as_str()).map(drop),
@@ -70,7 +70,7 @@ impl Takes {
         &self.step
     }
 
-    /// What an answer looks like as it comes in.
+    /// The outline of an answer as it comes in.
     pub fn form(&self) -> Form {
         (self.form)()
     }

@@ -1,7 +1,8 @@
 //! Committing outcomes. The worker decides, from the head that its claim brought; the database compares what that was
 //! decided by, fills in what only it knows, and applies. Where the row has moved, the worker decides again.
 //!
-//! Those that run ahead are one statement, plain ends another, what concerns one row alone a third, and the rest a fourth.
+//! Outcomes that run ahead are one statement, plain ends another, outcomes that concern only their own row a third, and
+//! the rest a fourth.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -32,7 +33,7 @@ const CANCEL: &str = "select v.done, (v.effects).* from dormouse.cancel_held($1,
 /// How often an outcome is decided again before it waits for a better moment.
 const DECIDED_MAX: usize = 8;
 
-/// How long a group looks for those of its outcomes that hold it up. What is not tried by then comes again.
+/// How long a group searches for the outcomes that hold it up. Outcomes that were not tried by then come again.
 const SPLIT_FOR: Duration = Duration::from_millis(300);
 
 pub(super) async fn commit(

@@ -42,7 +42,7 @@ impl Moved {
     }
 }
 
-/// What becomes of the row, and what of its inbox that was decided by.
+/// The new row, and the facts of the inbox by which it was decided.
 pub(super) fn decide<'c>(commit: &'c Commit, moved: Option<&'c Moved>) -> (Change, &'c Handed) {
     let (head, handed) = match moved {
         Some(Moved { head, handed }) => (head, handed),
@@ -189,7 +189,7 @@ pub(super) enum Answer {
     Receipt(Receipt),
     /// Somebody wants the instance cancelled: that comes first.
     Cancel,
-    /// What it was decided by no longer holds.
+    /// The facts by which it was decided have changed.
     Moved((Fresh, Vec<InboxSignal>)),
 }
 

@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard};
 use crate::InstanceId;
 use crate::store::Commit;
 
-/// Outcomes kept in mind. Only an engine that gave up on them leaves any behind, and its rows are reaped.
+/// The most outcomes that are remembered. Only an engine that gave up on them leaves any behind, and its rows are
+/// reaped.
 const MARKED_MAX: usize = 100_000;
 
 /// A set of outcomes.
@@ -43,7 +44,7 @@ impl Marks {
     }
 }
 
-/// What a store keeps in mind of commits.
+/// What a store remembers of commits.
 #[derive(Default)]
 pub(super) struct Memory {
     /// **A lost answer**: they may have happened, so the next try is sent as such, and answered with what became of the first
