@@ -198,7 +198,8 @@ pub fn decide(head: Head, input: Input<'_>, now: Timestamp) -> Change {
     change
 }
 
-/// Whether this can happen to an instance as it stands. Stores refuse the rest with a reason, before they decide.
+/// Whether this can happen to an instance in its present status. Stores refuse the rest with a reason, before they
+/// decide.
 fn can_happen(head: &Head, input: &Input<'_>, now: Timestamp) -> bool {
     let status = head.status;
     match input {

@@ -57,7 +57,7 @@ impl Client {
         Start { client: self, new, machine: PhantomData }
     }
 
-    /// Starts many instances in one write, and says for each what became of it.
+    /// Starts many instances in one write and returns, for each, whether it was inserted or its key was taken.
     ///
     /// All of them start in this client's namespace. If one is malformed, none is started.
     pub async fn start_many(&self, new: impl IntoIterator<Item = NewInstance>) -> Result<Vec<Inserted>> {

@@ -19,9 +19,9 @@ pub struct UnitHead {
     pub id: UnitId,
     /// How its requests are sent.
     pub transport: String,
-    /// What an item that failed does to it.
+    /// What a failed item does to it.
     pub on_failure: OnFailure,
-    /// What it asks and what it is answered.
+    /// How its requests and outputs relate.
     pub shape: Shape,
     /// How many requests it has.
     pub interactions: u32,
@@ -78,7 +78,7 @@ impl Default for UnitHead {
 }
 
 impl UnitHead {
-    /// A unit as a dispatch opens it, but for its deadline, which counts from the commit.
+    /// A unit as a dispatch opens it, except for its deadline, which counts from the commit.
     pub fn opened(dispatch: &Dispatch, id: Option<UnitId>) -> Self {
         let interactions = dispatch.asks.len() as u32;
         Self {
@@ -95,14 +95,14 @@ impl UnitHead {
         }
     }
 
-    /// When an item that is opened now is late: by its own time or with its unit, whichever is nearer.
+    /// The deadline of an item that is opened now: its own or its unit's, whichever is nearer.
     pub fn item_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let timeout_us = self.item_timeout_us.map(i64::unsigned_abs);
         let own = timeout_us.map(|timeout| later(now, Duration::from_micros(timeout)));
         own.into_iter().chain(self.deadline).min()
     }
 
-    /// How many more answers, at the least, close it.
+    /// The least number of further answers that close it.
     pub(crate) fn to_come(&self) -> u32 {
         match self.quorum {
             Some(quorum) => quorum - self.completed,
@@ -130,7 +130,7 @@ pub(crate) fn items_verdict(unit: &UnitHead, last: &Answered<'_>) -> Option<Unit
     }
 }
 
-/// **A repeated answer gets the first**: what an interaction was answered with, if it was.
+/// **A repeated answer gets the first**: the answer that an interaction already has, if any.
 pub(crate) fn first_answer(interaction: &Interaction) -> Option<Result<Json, String>> {
     interaction.answered.then(|| {
         let error = || interaction.error.clone().unwrap_or_default();

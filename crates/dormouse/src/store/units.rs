@@ -14,8 +14,8 @@ use crate::{InstanceId, Interaction, InteractionId, InteractionStatus, UnitId, U
 /// A unit is open exactly while its instance is parked on its round. So resolving an interaction takes the instance's
 /// lock and is a transition of it: each is admitted once, and the last one wakes the instance in the same commit.
 pub trait UnitStore: Send + Sync + 'static {
-    /// Completes or fails interactions, and says for each what became of it. One whose instance somebody else holds is
-    /// not waited for: it is refused as [`Refusal::Busy`], and may be sent again.
+    /// Completes or fails interactions, and returns the result of each. One whose instance somebody else holds is not
+    /// waited for: it is refused as [`Refusal::Busy`], and may be sent again.
     fn complete(&self, batch: Vec<Completion>) -> Reply<'_, Written<Vec<Completed>>>;
 
     /// Takes up to `rows_max` interactions of a transport that are to be sent now. Nobody else gets them during `lease`;

@@ -14,7 +14,7 @@ const INSERT: &str = "select v.ids, v.holders, v.signals::text, (v.effects).*, d
 const DELIVER: &str = "select v.results, v.ids, v.wokes, (v.effects).*, dormouse.poke(v.effects) \
     from dormouse.deliver($1::json) v";
 
-/// Inserts instances, each with its signals, and says for each what became of it.
+/// Inserts instances, each with its signals, and returns the result of each.
 pub(crate) async fn insert_in(conn: &mut PgConnection, batch: Vec<NewInstance>) -> Result<Vec<Inserted>> {
     if batch.is_empty() {
         return Ok(Vec::new());
@@ -24,7 +24,7 @@ pub(crate) async fn insert_in(conn: &mut PgConnection, batch: Vec<NewInstance>) 
     Ok(inserted(&row, &batch)?.value)
 }
 
-/// Delivers a signal and says what became of it.
+/// Delivers a signal and returns the result.
 pub(crate) async fn deliver_in(conn: &mut PgConnection, delivery: Delivery) -> Result<Delivered> {
     let sent = deliver::delivery(&delivery)?;
     let row = sqlx::query(DELIVER).bind(&sent).persistent(false).fetch_one(conn).await?;

@@ -73,7 +73,7 @@ pub(super) fn let_go_of_rest(tx: &mut Tx<'_>, parent: InstanceId) -> Result<bool
             ask_to_end(tx, child)?;
         } else {
             end_or_undo_tree(tx, child)?;
-            // It has ended before its parent, or whoever wakes with that, can want its lane.
+            // It has ended before its parent, or anything that wakes with the parent, can want its lane.
             tx.settle_lanes()?;
         }
     }

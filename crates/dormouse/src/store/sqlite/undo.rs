@@ -1,5 +1,5 @@
-//! A cancel at a step whose machine undoes what it did: the instance is asked to, by a signal, and ends by itself. Who asks
-//! a second time ends it at once.
+//! A cancel at a step whose machine undoes what it did: a signal asks the instance to undo and then to end by itself. A
+//! second cancel ends it at once.
 
 use rusqlite::{OptionalExtension, params};
 

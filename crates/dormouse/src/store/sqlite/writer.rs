@@ -33,12 +33,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Whether a write's answer waits for the disk. **Claims wait for no fsync**: see [`Sync::Later`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sync {
-    /// Its caller may rely on it through a power loss.
+    /// It must survive a power loss.
     Full,
-    /// Losing it to a power loss, and only to that, means that it had not happened yet: a claim, a heartbeat,
-    /// a sweep. The next full write takes it along.
+    /// It may be lost in a power loss, and only then, as if it had not happened yet: a claim, a heartbeat, a sweep. The
+    /// next full write syncs it, too.
     Later,
-    /// It writes nothing: a query where there is but one connection.
+    /// It writes nothing: a query, if there is only one connection.
     Never,
 }
 
@@ -84,7 +84,7 @@ impl Writer {
         thread.map(drop).map_err(|error| Error::Storage(Box::new(error)))
     }
 
-    /// Runs a verb in the next group, and answers once that is on disk.
+    /// Runs a verb in the next group, and returns once the group is on disk.
     pub(super) async fn write<T: Send + 'static>(
         &self,
         sync: Sync,
@@ -108,13 +108,13 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // A writer that panicked has said so already.
+            // A writer that panicked has already reported it.
             let _ = thread.join();
         }
     }
 }
 
-/// What the writer is asked for.
+/// A request to the writer.
 enum Asks {
     Job(Box<dyn Job>),
     /// To look whether another process has written.
@@ -280,7 +280,7 @@ fn sync_of(mut group: impl Iterator<Item = Sync>) -> Sync {
     if group.any(|sync| sync == Sync::Full) { Sync::Full } else { Sync::Later }
 }
 
-/// Turns a broken invariant into a fault of the one write that met it: the others, and the thread, go on.
+/// Turns a broken invariant into an error of the one write that broke it: the other writes, and the thread, go on.
 fn guarded(write: impl FnOnce() -> Result<()>) -> Result<()> {
     catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|panic| {
         let reason = panic.downcast_ref::<&str>().map(ToString::to_string);
