@@ -1,4 +1,4 @@
-//! The command line as a person or a script meets it: over a database, and over a server.
+//! The command line as a person or a script uses it: over a database, and over a server.
 
 mod postgres;
 #[path = "cli/repair.rs"]
@@ -65,7 +65,7 @@ impl Place {
         command.args(args).output().expect("a run")
     }
 
-    /// What is printed for programs, by a command that must do what it was asked to.
+    /// The JSON output of a command that must succeed.
     #[track_caller]
     fn json(&self, args: &[&str]) -> Value {
         let output = self.run(&[&["--json"], args].concat());
@@ -73,7 +73,7 @@ impl Place {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    /// What is printed for people.
+    /// The text output of a command that must succeed.
     #[track_caller]
     fn text(&self, args: &[&str]) -> String {
         let output = self.run(args);
@@ -81,7 +81,7 @@ impl Place {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// What is told by a command that must end with this code.
+    /// The error output of a command that must end with this code.
     #[track_caller]
     fn fails(&self, code: i32, args: &[&str]) -> String {
         let output = self.run(args);
@@ -105,7 +105,7 @@ fn run(db: &Path, args: &[&str]) -> Output {
     dormouse().arg("--db").arg(db).args(args).output().expect("a run")
 }
 
-/// Serves a database at a free port, and waits until it says where.
+/// Serves a database at a free port, and waits until it prints its address.
 fn serve(db: &Path, args: &[&str]) -> Server {
     let mut command = dormouse();
     command.arg("--db").arg(db).args(["--log", "json", "serve", "--bind", "127.0.0.1:0"]).args(args);
@@ -298,7 +298,7 @@ fn a_watch_shows_what_changes_until_the_instance_ends() {
     command.args(["--server", url, "--json", "watch", &id]).stdout(Stdio::piped());
     let mut watch = command.spawn().expect("a watch");
     let mut lines = BufReader::new(watch.stdout.take().expect("its output")).lines();
-    // It tells from when on it watches by telling the first change, so something is changed until it does.
+    // It does not report when it starts watching, so make changes until it prints the first one.
     let told = std::thread::spawn(move || lines.next());
     while !told.is_finished() {
         place.text(&["cancel", &id]);
@@ -379,7 +379,7 @@ fn a_server_that_is_told_to_stop_drains_and_exits_0() {
     assert_eq!(server.process.wait().expect("its end").code(), Some(0));
 }
 
-/// The commands of a page are tried as they stand there, in a fresh folder.
+/// Runs the commands of a page of the guide as they are written, in a new directory.
 #[test]
 #[cfg(unix)]
 fn the_tour_of_the_guide_works_as_it_is_written() {
@@ -400,7 +400,7 @@ fn the_tour_of_the_guide_works_as_it_is_written() {
             .output()
             .expect("a run");
         let told = String::from_utf8_lossy(&output.stderr);
-        // `result` of what was cancelled is there; `doctor` finds nothing in a database where nothing waits.
+        // A cancelled instance has a `result`; `doctor` finds nothing in a database where nothing waits.
         assert!(output.status.success(), "{line}\n{told}");
     }
 }

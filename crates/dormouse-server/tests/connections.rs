@@ -1,4 +1,4 @@
-//! Connections as `listen` serves them: answers that go on, callers that do not read, and the end.
+//! Connections as `listen` serves them: endless responses, callers that do not read, and shutdown.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Site {
         TcpStream::connect(self.address).await.expect("a connection")
     }
 
-    /// Makes so many changes.
+    /// Makes this many changes.
     async fn change(&self, times: usize) {
         let at = || At { step: "Start".into(), state: Json::null() };
         let new = || NewInstance::named("nobodys", 1, at()).even_if_unknown();
@@ -52,7 +52,7 @@ fn request(method: &str, path: &str, more: &str) -> Vec<u8> {
     format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{more}\r\n").into_bytes()
 }
 
-/// Reads until this text has come.
+/// Reads until this text has arrived.
 async fn heard(stream: &mut TcpStream, text: &str) -> String {
     let (mut heard, mut part) = (Vec::new(), vec![0; 16 * 1024]);
     let reads = async {
@@ -78,19 +78,19 @@ async fn a_stream_of_events_tells_what_changes_until_its_caller_hangs_up() {
     assert!(head.starts_with("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"), "{head}");
     assert!(head.contains("\r\nconnection: close\r\n") && head.contains(" GMT\r\n"), "{head}");
     assert!(head.contains("\r\ncache-control: no-cache\r\n") && head.contains("nosniff"), "{head}");
-    // What it sends now is too late, and harms nothing.
+    // Later requests on this connection get no response and do no harm.
     watcher.write_all(&request("GET", "/v1/about", "")).await.expect("it is sent");
     site.change(1).await;
     heard(&mut watcher, "event: change").await;
     let mut second = site.connect().await;
     second.write_all(&request("GET", "/v1/events", "")).await.expect("it is sent");
     heard(&mut second, "too-many-at-once").await;
-    // A place comes back as soon as its holder hangs up, without a change or a sign of life in between.
+    // A place is free as soon as its holder hangs up, without a change or a keep-alive in between.
     drop(watcher);
     until_a_place_is_free(&site).await;
 }
 
-/// Asks for a stream again and again until there is one.
+/// Requests a stream again and again until it gets one.
 async fn until_a_place_is_free(site: &Site) {
     let deadline = tokio::time::Instant::now() + SOON;
     loop {

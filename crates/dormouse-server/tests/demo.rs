@@ -1,4 +1,4 @@
-//! The demo as a person or a script meets it: a process with an output, signals and an exit code.
+//! The demo as a person or a script uses it: a process with output, signals and an exit code.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -85,7 +85,7 @@ async fn open(db: &Path) -> Client {
     Client::open(&format!("sqlite:{}", db.display())).await.expect("the demo's database")
 }
 
-/// What the next demo should say about a database whose process died.
+/// What the next demo should print about a database whose process died.
 async fn what_was_left(db: &Path) -> String {
     let stats = open(db).await.stats().await.expect("counts");
     let live = stats.instances.iter().filter(|row| row.machine == "order" && !row.status.is_terminal());

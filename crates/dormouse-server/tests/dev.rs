@@ -1,11 +1,11 @@
-//! `dormouse dev` as a person meets it: an address to open, a page that lives, and something to decide.
+//! `dormouse dev` as a person uses it: an address to open, a live page, and something to decide.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Within this of its start, a person can have decided something.
+/// Within this time after its start, a person can have decided something.
 const DECIDED_WITHIN: Duration = Duration::from_secs(10);
 
 #[test]
@@ -58,7 +58,7 @@ impl Dev {
                 break address.trim_end_matches('/').to_owned();
             }
         };
-        // What else it prints has to go somewhere.
+        // Drain the rest of its output.
         std::thread::spawn(move || lines.for_each(drop));
         Self { process, address }
     }

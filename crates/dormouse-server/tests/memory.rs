@@ -1,4 +1,4 @@
-//! How much memory a server takes to answer: the most that its process ever held, by the kernel's count.
+//! How much memory a server needs to answer: its process's peak, as the kernel counts it.
 #![cfg(target_os = "linux")]
 
 mod postgres;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use self::postgres::Postgres;
 
 const MIB: usize = 1024 * 1024;
-/// What one answer may take in addition: a page of 4 MiB several times over, as read, as text, on its way out.
+/// How much one response may add: several times a page of 4 MiB, as read, as text, and while it is sent.
 const ANSWER_MAX: usize = 48 * MIB;
 
 macro_rules! suite {
@@ -76,7 +76,7 @@ impl Server {
         Self { process, address }
     }
 
-    /// How many bytes are answered.
+    /// The size of the response in bytes.
     fn get(&self, path: &str) -> usize {
         let mut stream = TcpStream::connect(&self.address).expect("a connection");
         let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
@@ -87,7 +87,7 @@ impl Server {
         answer.len()
     }
 
-    /// The most memory that it ever held, in bytes.
+    /// Its peak memory, in bytes.
     fn peak(&self) -> usize {
         self.memory("VmHWM:")
     }
@@ -98,7 +98,7 @@ impl Server {
         line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
     }
 
-    /// Watches one instance, and hears that it does.
+    /// Watches one instance, and waits until the stream has started.
     fn watch(&self, instance: usize) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).expect("a connection");
         let request = format!("GET /v1/events?instance={instance} HTTP/1.1\r\nhost: localhost\r\n\r\n");
@@ -112,7 +112,7 @@ impl Server {
         stream
     }
 
-    /// Answers, and checks what that takes in addition to what it took before.
+    /// Makes a request, and checks how much memory it adds to the previous peak.
     #[track_caller]
     fn get_within(&self, path: &str, bytes_max: usize) -> usize {
         let before = self.peak();
@@ -123,7 +123,7 @@ impl Server {
     }
 }
 
-/// An instance that nobody runs, with a state of a mebibyte.
+/// An instance that no worker runs, with a state of 1 MiB.
 fn large() -> NewInstance {
     idle(Json::from(json!("x".repeat(MIB - 1000))))
 }
@@ -187,11 +187,11 @@ async fn an_inbox_is_read_as_far_as_it_is_asked_for(db: &str) {
     server.get_within(&format!("/v1/instances/{id}/inbox?limit=1"), 8 * MIB);
 }
 
-/// Two buffers of 8 KiB are what hyper alone would take for each.
+/// hyper alone would take two buffers of 8 KiB for each.
 async fn a_watcher_takes_less_than_eight_kilobytes(db: &str) {
     let _migrated = client(db).await;
     let server = Server::start(db);
-    // Each watches another instance, as the pages of a dashboard do; an open file is what a process has fewest of.
+    // Each watches a different instance, as the pages of a dashboard do; the limit of open files bounds their number.
     let few: Vec<_> = (0..100).map(|instance| server.watch(instance)).collect();
     let before = server.memory("RssAnon:");
     let many: Vec<_> = (100..800).map(|instance| server.watch(instance)).collect();

@@ -1,4 +1,4 @@
-//! A program of a user's own: one call in its `main`, and it has the whole command line with its machines.
+//! A user's program: one call in its `main` gives it the whole command line with its machines.
 //!
 //! Run by the tests it is the test; run by itself, with `MYSHOP` set, it is the program.
 
@@ -32,7 +32,7 @@ async fn publish(document: Document, _: Cx<()>) -> ActResult<Document> {
     Ok(document)
 }
 
-/// A flow; told to, with a wait that nobody will satisfy.
+/// A flow; on request, with a wait that nobody will satisfy.
 fn review() -> Flow<Document> {
     let verdict = signal(VERDICT, |_, accepted| Ok(Document { accepted }));
     let is_broken = std::env::var_os("MYSHOP_BROKEN").is_some();
@@ -58,7 +58,7 @@ async fn main() -> ExitCode {
 
 fn a_program_runs_its_own_machines(db: &Path, works_by: &[&str]) {
     assert!(run(db, &["migrate"]).status.success());
-    // The step is left out: the program knows that its job has but one.
+    // The step is omitted: the program knows that its job has only one.
     let started = run(db, &["--json", "start", "greeter", "--state", "\"world\""]);
     assert!(started.status.success(), "{}", String::from_utf8_lossy(&started.stderr));
     let mut worker = myshop(db).args(works_by).stderr(Stdio::null()).spawn().expect("a worker");
@@ -94,7 +94,7 @@ fn a_program_looks_ahead(db: &Path) {
     let fits = run(db, &["diff"]);
     assert!(fits.status.success(), "{}", told(&fits));
     assert_eq!(told(&fits), "this code fits all 1 live instances\n");
-    // Whoever does not know the machine can start what it cannot read.
+    // A process without the machine's code can start an instance that the machine cannot read.
     let malformed = ["start", "review", "--step", "verdict", "--state", r#"{"accepted":3}"#];
     assert_eq!(run(db, &malformed).status.code(), Some(4));
     let mut plain = Command::new(env!("CARGO_BIN_EXE_dormouse"));

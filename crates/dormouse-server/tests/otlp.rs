@@ -1,15 +1,15 @@
-//! Traces by OTLP, to a collector that is a few lines of this test.
+//! Traces by OTLP, to a small collector in this test.
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-/// The trace of whoever asks, and the span in it.
+/// The caller's trace, and the span in it.
 const TRACE: [u8; 16] = *b"a trace of mine!";
 const PARENT: [u8; 8] = *b"my span!";
 
-/// The shop's own queue must go on, so one that nobody knows is paused.
+/// The shop's own queue must keep running, so this pauses an unknown one.
 const EVEN_IF_UNKNOWN: &str = r#"{"even_if_unknown":true}"#;
 
 #[test]
@@ -21,7 +21,7 @@ fn a_request_is_in_its_callers_trace_and_steps_are_told_before_the_end() {
         .arg(dir.path().join("shop.db"))
         .args(["dev", "--bind", "127.0.0.1:0"])
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector)
-        // Longer than the test: what comes is what the end has sent.
+        // Longer than the test, so that only the shutdown sends traces.
         .env("OTEL_BSP_SCHEDULE_DELAY", "600000")
         .env("OTEL_SERVICE_NAME", "a shop of mine")
         .env_remove("RUST_LOG")
@@ -55,7 +55,7 @@ fn a_request_is_in_its_callers_trace_and_steps_are_told_before_the_end() {
     assert!(find(span, b"POST /v1/queues/{queue}/pause").is_some(), "{}", String::from_utf8_lossy(span));
 }
 
-/// Takes whatever is posted to its traces.
+/// Accepts everything that is posted to its traces.
 fn collect() -> (String, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));

@@ -1,4 +1,4 @@
-//! The command line over TLS: it talks to whom it can trust, and says why it does not talk to others.
+//! The command line over TLS: it talks to servers that it trusts, and says why it does not talk to others.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{ServerConfig, crypto};
 
-/// A server with a certificate of an authority that nobody knows.
+/// A server with a certificate from an unknown authority.
 struct Site {
     dir: TempDir,
     port: u16,
@@ -63,7 +63,7 @@ impl Site {
     }
 }
 
-/// An authority's certificate in PEM, and a server that has one of it for this name.
+/// An authority's certificate in PEM, and a server with a certificate from it for this name.
 fn certificates(name: &str) -> (String, TlsAcceptor) {
     let mut params = CertificateParams::new([]).expect("no names");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

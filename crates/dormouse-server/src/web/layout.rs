@@ -315,7 +315,7 @@ mod tests {
         let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.expect("a page");
         let text = String::from_utf8_lossy(&body);
         assert!(text.contains("Nothing is lost") && text.contains("To the overview"), "{text}");
-        assert!(!text.contains("locked") && !text.contains("/var/lib"), "it tells of the inside: {text}");
+        assert!(!text.contains("locked") && !text.contains("/var/lib"), "it exposes internals: {text}");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
         p { "It is at " code { (instance.step) } ", " (parts::status(instance.status)) ". This runs no act and changes nothing: each act is replaced by its declared result." }
         form.card #what-if method="get" action=(s.at(&format!("{here}/what-if"))) {
             (questions)
-            div.buttons { button.primary type="submit" { "Tell" } a href=(s.at(&here)) { "Back" } }
+            div.buttons { button.primary type="submit" { "Show" } a href=(s.at(&here)) { "Back" } }
         }
         @if let Some(foresight) = &foresight { (ways(foresight)) }
     })

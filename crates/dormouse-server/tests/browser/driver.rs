@@ -1,7 +1,6 @@
-//! A browser that is told what to do: chromedriver, by the WebDriver protocol, which is JSON over HTTP.
-//!
-//! Whatever is asked for is waited for, since a page comes when it comes; what has not come in time fails the test
-//! with what the page showed instead.
+//! A remote-controlled browser: chromedriver, by the WebDriver protocol, which is JSON over HTTP.
+//! Every query waits, because pages take time to load. A query that times out fails the test and prints what the page
+//! showed instead.
 
 #![allow(unreachable_pub, reason = "a test target has no outside")]
 
@@ -24,7 +23,7 @@ const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 pub const TAB: char = '\u{e004}';
 pub const ENTER: char = '\u{e007}';
 
-/// A browser with a profile of its own, which ends with this.
+/// A browser with its own profile, which ends when this is dropped.
 pub struct Browser {
     driver: Child,
     port: u16,
@@ -79,12 +78,12 @@ impl Browser {
         Ok(Element { browser: self, id: found[ELEMENT].as_str().expect("a reference").to_owned() })
     }
 
-    /// Clicks as soon as it can be clicked: what is live may be redrawn just then.
+    /// Clicks as soon as the element can be clicked: a live page may redraw it just then.
     pub fn click(&self, css: &str) {
         self.soon(&format!("{css} cannot be clicked"), || self.find_now(css)?.do_now("click", json!({})));
     }
 
-    /// Replaces what is in a field.
+    /// Replaces the text of a field.
     pub fn fill(&self, css: &str, text: &str) {
         self.soon(&format!("{css} cannot be filled"), || {
             let field = self.find_now(css)?;
@@ -132,27 +131,27 @@ impl Browser {
         });
     }
 
-    /// Lets the page believe in a setting of the system, such as `prefers-color-scheme`.
+    /// Emulates a setting of the system, such as `prefers-color-scheme`.
     pub fn pretend(&self, feature: &str, value: &str) {
         let params = json!({ "features": [{ "name": feature, "value": value }] });
         self.do_now("goog/cdp/execute", json!({ "cmd": "Emulation.setEmulatedMedia", "params": params }));
     }
 
-    /// Makes the page as wide and high as this.
+    /// Sets the size of the page.
     pub fn resize(&self, width: u32, height: u32) {
         let params = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         let set = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": params });
         self.do_now("goog/cdp/execute", set);
     }
 
-    /// What the page asks in a dialog, if it asks anything.
+    /// The text of the page's open dialog, if there is one.
     pub fn question(&self) -> Option<String> {
         let asked = self.ask("GET", &self.path("alert/text"), &Value::Null).ok()?;
         Some(asked.as_str().unwrap_or_default().to_owned())
     }
 
-    /// What the browser has complained about since it was asked last: scripts that failed, what the content
-    /// security policy refused, what could not be loaded.
+    /// The browser's complaints since the last call: failed scripts, violations of the content security policy, failed
+    /// loads.
     pub fn complaints(&self) -> Vec<String> {
         let log = self.do_now("se/log", json!({ "type": "browser" }));
         let entries = log.as_array().cloned().unwrap_or_default();
@@ -160,7 +159,7 @@ impl Browser {
         entries.iter().filter(is_bad).map(|entry| entry["message"].to_string()).collect()
     }
 
-    /// Tries until it works. What has not worked in time fails with what the page shows.
+    /// Retries until it works. After the time limit, fails and prints what the page shows.
     #[track_caller]
     pub fn soon<T>(&self, otherwise: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
         let started = Instant::now();
@@ -237,7 +236,7 @@ impl Element<'_> {
     }
 }
 
-/// The port that the driver says it has found.
+/// The port that the driver prints.
 fn port_of(driver: &mut Child) -> u16 {
     let mut said = BufReader::new(driver.stdout.take().expect("it is piped"));
     let (mut line, mut port) = (String::new(), None);
@@ -246,7 +245,7 @@ fn port_of(driver: &mut Child) -> u16 {
             line.split_once("successfully on port ").map(|(_, port)| port.trim().trim_end_matches('.'));
         port = after.and_then(|port| port.parse().ok());
     }
-    // It says no more, but it would break if nobody could hear it.
+    // It prints no more, but would fail if its output were closed.
     thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
     port.unwrap_or_else(|| panic!("chromedriver does not say its port: {line}"))
 }
@@ -269,7 +268,7 @@ fn capabilities(profile: &std::path::Path) -> Value {
         "browserName": "chrome",
         "goog:chromeOptions": { "args": args },
         "goog:loggingPrefs": { "browser": "ALL" },
-        // A question of the page stays open, so that a test can see that there is one, or none.
+        // Dialogs stay open, so that a test can see whether there is one.
         "unhandledPromptBehavior": "ignore",
     } } })
 }
@@ -293,7 +292,7 @@ fn exchange(port: u16, method: &str, path: &str, body: &Value) -> std::io::Resul
             Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
                 body_bytes = value.trim().parse().map_err(std::io::Error::other)?;
             }
-            // The driver leaves the connection open, so its body is as long as it says.
+            // The driver keeps the connection open, so read as many bytes as the header says.
             None if line.trim_end().is_empty() => break,
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Names and payloads of people who wish us ill: shown as they are, and nothing more.
+//! Hostile names and payloads: pages show them as text, and nothing more.
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ suite![
     what_looks_like_markup_is_shown_as_text_on_every_page,
 ];
 
-/// What would run if it were ever taken for markup, and tell of it.
+/// Text that would run a script, and leave a trace, if a page treated it as markup.
 const SCRIPT: &str =
     "\"'><script>document.title='ran';alert(1)</script><img src=x onerror=\"document.title='ran'\">";
 
@@ -64,7 +64,7 @@ async fn what_looks_like_markup_is_shown_as_text_on_every_page(database: Databas
         assert_eq!(browser.complaints(), [""; 0], "{path}");
     }
     browser.see("main", "<script>");
-    // These are told as what they are, which the browser calls an error.
+    // These pages return an error status, which the browser logs.
     for path in [format!("/instances/{in_path}"), format!("/machines/{in_path}"), format!("/{in_path}")] {
         go(&browser, &site, &path);
         assert_inert(&browser, &path);

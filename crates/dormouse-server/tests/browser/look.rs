@@ -1,4 +1,4 @@
-//! How the pages look and behave, whatever is on them.
+//! How the pages look and behave, independent of their content.
 
 use serde_json::json;
 

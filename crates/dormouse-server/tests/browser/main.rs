@@ -1,4 +1,4 @@
-//! The dashboard in a real browser, on each store: what a person sees, and what becomes of what they do.
+//! The dashboard in a real browser, on each store: what a person sees, and the effects of what they do.
 
 #[path = "../http/kit.rs"]
 #[allow(dead_code, reason = "the tests of the API use more of it")]
@@ -50,7 +50,7 @@ fn go(browser: &Browser, site: &Site, path: &str) {
     live(browser);
 }
 
-/// Waits until the page hears of changes, if it is one of those.
+/// Waits until the page receives changes, if it is a live page.
 fn live(browser: &Browser) {
     browser.until("return !document.querySelector('[data-live]') || document.querySelector('#live').dataset.state === 'on'");
 }

@@ -1,4 +1,4 @@
-//! What a person does here in a day: sees who waits, signals, answers, cancels, forks.
+//! What a person does on the dashboard: looks at waiting instances, signals, answers, cancels, forks.
 
 use dormouse::store::Scope;
 use serde_json::json;
@@ -60,7 +60,7 @@ async fn a_list_moves_with_its_instances(database: Database) {
     let first = site.order(1).await;
     let browser = open(&site, "/instances");
     browser.js("window.stayed = true");
-    // What is chosen stays chosen while the list moves under it.
+    // Selected rows stay selected while the list changes.
     browser.click(&format!("#instance-{first} input[name=id]"));
     let second = site.order(2).await;
     browser.see(&format!("#instance-{second}"), "awaiting signal");
@@ -110,7 +110,7 @@ async fn those_that_match_a_filter_are_cancelled_together_after_their_number_was
     browser.click("#which option[value=all]");
     browser.click(".bulk button[value=cancel]");
     browser.see("h1", "Cancel 3 instances?");
-    // Nothing has happened before it is said once more.
+    // Nothing has happened before the confirmation.
     assert_eq!(
         site.get(&format!("/v1/instances/{}", ours[0])).await.expect(200)["status"],
         "awaiting_signal"
@@ -148,7 +148,7 @@ async fn an_order_is_signalled_by_keyboard_alone(database: Database) {
     let browser = open(&site, &format!("/instances/{id}"));
     let focused =
         |what: &str| browser.js(&format!("return document.activeElement.matches({what:?})")) == true;
-    // The first stop is the way past the menu, which shows itself only then.
+    // The first stop is the link that skips the menu, which is visible only when focused.
     browser.press(TAB);
     assert!(focused(".skip"));
     browser.until("return document.activeElement.getBoundingClientRect().top >= 0");
@@ -195,7 +195,7 @@ async fn who_has_a_key_signs_in_and_comes_to_the_page_they_asked_for(database: D
     browser.click("main button[type=submit]");
     browser.see("h1", "order:3");
     live(&browser);
-    // Who may only look is not offered what they may not do.
+    // A read-only visitor is not offered forms.
     assert!(!browser.is_there("#actions"));
     assert_eq!(
         browser.js("return document.cookie.includes('session')"),
@@ -216,14 +216,14 @@ async fn who_has_a_key_signs_in_and_comes_to_the_page_they_asked_for(database: D
 /// The payload that the machine says it takes for `paid`: a number.
 const AMOUNT: &str = "#signal-for-paid input[type=number]";
 
-/// Whether one sees where the focus is.
+/// Whether the focus is visible.
 const FOCUS_SHOWS: &str = "const style = getComputedStyle(document.activeElement); \
     return style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1";
 
 async fn a_signal_that_cannot_be_read_is_repaired_on_the_page(database: Database) {
     let site = database.open().await;
     let id = site.order(21).await;
-    // Past the doors, as SQL or an older version would send it.
+    // Bypasses the checks, as SQL or an older version would.
     let bad = dormouse::store::Delivery {
         namespace: "default".to_owned(),
         target: dormouse::InstanceId(id).into(),

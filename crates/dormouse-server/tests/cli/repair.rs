@@ -1,4 +1,4 @@
-//! The plain command line, which has no machine's code: what it refuses, and how it repairs an instance.
+//! The plain command line, which has no machines: what it refuses, and how it repairs an instance.
 
 use std::path::Path;
 
@@ -63,7 +63,8 @@ impl Worker {
         self.engine.client()
     }
 
-    /// Sends a payment past the doors, as SQL or an older version would, and waits until it was looked at.
+    /// Sends a payment that bypasses the checks, as SQL or an older version would, and waits until the step has seen
+    /// it.
     fn smuggle(&self, id: i64) {
         let store = self.client().store().clone();
         let signal = NewSignal::new("payment", Json::from(json!({ "cents": "oops" })));
@@ -82,7 +83,7 @@ impl Worker {
         });
     }
 
-    /// Waits until an instance is parked after so many transitions.
+    /// Waits until an instance is parked after this many transitions.
     async fn until(&self, id: i64, seq: u64) {
         let mut changes = self.client().store().hub().changes();
         let parked = async {

@@ -1,4 +1,4 @@
-//! What the command line must not show, and who must not get in: over the real binary.
+//! What the command line must not show, and who must not get access: with the real binary.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Place, dormouse, run, serve};
 
-/// All that a command said.
+/// Everything that a command printed.
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
@@ -103,7 +103,7 @@ fn what_is_stored_cannot_play_with_the_terminal() {
     let place = Place::with_db();
     let hostile = "a\u{9b}2Jb\u{202e}c\u{2067}d\u{85}e\u{7f}";
     let state = json!({ hostile: hostile }).to_string();
-    // Names hold no control characters, but all else.
+    // Names contain no control characters, but may contain everything else.
     let key = "k\u{202e}ey";
     let start = ["start", "shop", "--step", "Open", "--state", &state, "--key", key, "--even-if-unknown"];
     let id = place.json(&start)["id"].to_string();
@@ -189,7 +189,7 @@ fn an_open_server_makes_no_key_and_closes_when_one_is_made_over_the_database() {
         let audit = String::from_utf8(run(&place.db, &["audit"]).stdout).expect("text");
         assert!(audit.contains("nobody, at 127.0.0.1") && audit.contains("unauthenticated"), "{audit}");
         let secret = made["secret"].as_str().expect("a secret");
-        // Over a server, with a key: made, listed, revoked.
+        // Over a server, with a key: create, list, revoke.
         let other = ask(Some(secret), &["--json", "keys", "create", "--label", "robot", "--scope", "read"]);
         let other: Value = serde_json::from_slice(&other.stdout).expect("JSON");
         assert!(said(&ask(Some(secret), &["keys", "ls"])).contains("robot"));

@@ -1,4 +1,4 @@
-//! Who may come in: every route, with no key, a key of too small a scope, and one that will do.
+//! Access: every route, with no key, with a key whose scope is too small, and with one whose scope is enough.
 
 use axum::body::Body;
 use axum::http::Method;
@@ -18,7 +18,7 @@ suite![
     what_another_site_loads_is_refused_and_where_it_leads_is_not,
 ];
 
-/// Every route there is, and the scope it needs. A route that is missing here fails the test.
+/// Every route, and the scope it needs. A route that is missing here fails the test.
 const ROUTES: &[(&str, &str, Option<Scope>)] = &[
     ("post", "/v1/instances", Some(Scope::Operate)),
     ("post", "/v1/instances/batch", Some(Scope::Operate)),
@@ -94,7 +94,7 @@ async fn every_route_asks_for_its_scope(database: Database) {
             .replace("{api_key}", "none");
         let answer = answer_to(&site, method, &path).await;
         if path.ends_with("/{token}") {
-            // It asks for a token, and no key stands in for one.
+            // It needs a token, and a key does not replace it.
             site.set_key(&keys[2]);
             assert_eq!((answer, answer_to(&site, method, &path).await), (403, 403), "{path}");
             site.clear_key();
@@ -111,7 +111,7 @@ async fn every_route_asks_for_its_scope(database: Database) {
     }
 }
 
-/// The status of the answer; its body may be one that never ends.
+/// The status of the response, whose body may never end.
 async fn answer_to(site: &Site, method: &str, path: &str) -> u16 {
     let request =
         site.request(method.to_uppercase().parse().expect("a method"), path).header("host", "localhost");
@@ -119,7 +119,7 @@ async fn answer_to(site: &Site, method: &str, path: &str) -> u16 {
     site.open(request.expect("a request")).await.status().as_u16()
 }
 
-/// The routes that the server tells of, with the scope it says they need.
+/// The routes in the server's OpenAPI document, with the scope each needs.
 fn served_routes(document: &Value) -> Vec<(String, String, Option<String>)> {
     let mut routes = Vec::new();
     for (path, methods) in document["paths"].as_object().expect("paths") {
@@ -192,7 +192,7 @@ async fn a_page_of_another_site_changes_nothing(database: Database) {
         let answer = site.send(request.expect("a request")).await;
         assert_eq!(answer.status, status, "{origin}: {}", answer.text);
     }
-    // What a page can send without asking first: a form, or plain text.
+    // What a page can send without a preflight request: a form, or plain text.
     for media in ["text/plain", "application/x-www-form-urlencoded", ""] {
         let request = site.request(Method::POST, "/v1/instances").header("content-type", media);
         let request = request.body(Body::from(json!({ "machine": "shop" }).to_string())).expect("a request");
@@ -224,7 +224,7 @@ async fn what_came_through_a_proxy_is_refused_where_nothing_asks_who_is_there(da
         let token = token.body(Body::empty()).expect("a request");
         site.send(token).await.expect_problem(403, "proxied");
     }
-    // Where API keys are asked for, a proxy is welcome.
+    // A server that requires API keys accepts requests through a proxy.
     let keyed = Database::sqlite().with_keys().await;
     let key = keyed.key("default", Scope::Read).await;
     site = keyed;

@@ -1,4 +1,4 @@
-//! What is done on the pages: each form does what it says, and the audit log says who sent it.
+//! Forms of the dashboard: each does what it says, and the audit log records who sent it.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ suite![
     an_open_page_hears_of_changes,
 ];
 
-/// The newest entry of the audit log: what, to what, and how it ended.
+/// The newest entry of the audit log: the change, its target and its result.
 async fn newest(site: &Site) -> (String, String, String) {
     let entry = site.get("/v1/audit?limit=1").await.expect(200)["items"][0].clone();
     assert_eq!(entry["who"], "anyone on this host");
@@ -31,7 +31,7 @@ fn entry(what: &str, target: i64, result: &str) -> (String, String, String) {
     (what.to_owned(), target.to_string(), result.to_owned())
 }
 
-/// Sends a form of an instance's page, and expects to be told this.
+/// Sends a form of an instance's page, and expects this notice.
 async fn act(browser: &Browser<'_>, id: i64, verb: &str, fields: &[(&str, &str)], notice: &str) {
     let here = format!("/instances/{id}");
     let answer = browser.submit(&here, &format!("{here}/{verb}"), fields).await;
@@ -123,7 +123,7 @@ async fn many_are_counted_first_and_then_acted_on(database: Database) {
     }
     let spared = site.get(&format!("/v1/instances/{late}")).await.expect(200);
     assert_eq!(spared["status"], "awaiting_signal", "only those that were counted");
-    // What has ended cannot be cancelled, so it is not counted; what is chosen is.
+    // Ended instances cannot be cancelled, so they are not counted; selected live ones are.
     let chosen = format!("/instances/bulk?verb=retry&which=chosen&id={}&id={}&id={late}", ids[0], ids[1]);
     assert!(browser.page(&chosen).await.contains("data-count=\"2\""));
     let many = (0..1001).map(|id| id.to_string()).collect::<Vec<_>>().join(",");
@@ -167,7 +167,7 @@ async fn a_question_is_claimed_and_answered(database: Database) {
     assert_eq!(newest(&site).await, entry("interaction.complete", asked, "ok"));
     assert_eq!(site.until(id, "done").await["output"], true);
     assert!(browser.page("/inbox").await.contains("No questions."));
-    // Somebody else's claim leaves nothing to send.
+    // While somebody else has claimed it, there is no form to send.
     let (_, other) = site.review("a bill").await;
     let claim = json!({ "assignee": "ada", "seconds": 600 });
     site.post(&format!("/v1/interactions/{other}/claim"), claim).await.expect(200);

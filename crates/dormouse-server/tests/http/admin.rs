@@ -70,7 +70,7 @@ async fn a_caller_that_hangs_up_is_in_the_audit_log_too(database: Database) {
     for number in 1..=10 {
         let mut stream = tokio::net::TcpStream::connect(site.address).await.expect("a connection");
         stream.write_all(request.as_bytes()).await.expect("a request");
-        // Hang up as soon as the change is there, and perhaps before it is told.
+        // Hang up as soon as the change is committed, perhaps before the response.
         while count("/v1/instances").await < number {
             assert!(tokio::time::Instant::now() < deadline, "instance {number} is not there");
         }

@@ -17,7 +17,7 @@ async fn a_machine_tells_its_graph_and_another_is_not_found(database: Database) 
     assert_eq!(graph["nodes"][0], json!({ "step": "Start", "kind": "act" }));
     assert_eq!(graph["edges"][0], json!({ "from": "Start", "to": "Ship", "when": "paid", "by": "the bank" }));
     site.get("/v1/machines/shop/graph?version=2").await.expect_problem(404, "not-found");
-    // It runs here, and does not tell.
+    // It runs here, but declares no graph.
     site.get("/v1/machines/review/graph").await.expect_problem(404, "not-found");
     site.get("/v1/machines/none/graph").await.expect_problem(404, "not-found");
 }

@@ -1,4 +1,4 @@
-//! Bodies that are sent to tire a server: too many fields, too slowly.
+//! Bodies that try to exhaust a server: too many fields, or sent too slowly.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ suite![
 
 async fn a_form_that_anyone_may_send_is_small(database: Database) {
     let site = database.with_keys().await;
-    // What is longer still is not even read to its end.
+    // An even longer body is not read to its end.
     let bomb = "a&".repeat(32 * 1024);
     let fields = "a=1&".repeat(16);
     let long = format!("key={}", "x".repeat(16 * 1024));
@@ -36,7 +36,7 @@ async fn a_form_that_anyone_may_send_is_small(database: Database) {
     site.signed_in(&key).await.page("/").await;
 }
 
-/// Sends the head of a request whose body is still to come.
+/// Sends the head of a request, without its body.
 async fn head(site: &Site, path: &str, more: &str, length: usize) -> TcpStream {
     let mut stream = TcpStream::connect(site.address).await.expect("a connection");
     let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{more}\r\n");
@@ -44,7 +44,7 @@ async fn head(site: &Site, path: &str, more: &str, length: usize) -> TcpStream {
     stream
 }
 
-/// What is answered to a body of which a byte comes now and then, and whether the connection is closed after it.
+/// The response to a body that arrives byte by byte, and whether the connection is closed after it.
 async fn trickled(site: &Site, path: &str, more: &str) -> String {
     let stream = head(site, path, more, 1_000_000).await;
     let (mut read, mut write) = stream.into_split();
@@ -98,7 +98,7 @@ async fn a_body_that_comes_at_a_fair_rate_is_read(database: Database) {
         format!("Authorization: Bearer {key}\r\nContent-Type: application/json\r\nConnection: close\r\n");
     let mut stream = head(&site, "/v1/instances", &more, body.len()).await;
     let started = std::time::Instant::now();
-    // Longer than the limit in all, and faster than the rate that buys time.
+    // Takes longer than the limit in all, but arrives faster than the rate that extends it.
     for part in body.as_bytes().chunks(24 * 1024) {
         stream.write_all(part).await.expect("it is read");
         tokio::time::sleep(Duration::from_millis(250)).await;

@@ -1,4 +1,4 @@
-//! What one caller can make the server read, write and hold: bounded in bytes, and never all of it.
+//! Limits on what one caller can make the server read, write and hold.
 
 use axum::body::Body;
 use axum::http::Method;
@@ -19,13 +19,13 @@ suite![
 
 const MIB: usize = 1024 * 1024;
 
-/// Starts an instance that nobody runs, with a state of about this many bytes.
+/// Starts an instance that no worker runs, with a state of about this many bytes.
 async fn idle(site: &Site, state: Value) -> i64 {
     let body = json!({ "machine": "nobodys", "step": "Start", "state": state, "even_if_unknown": true });
     site.post("/v1/instances", body).await.expect(201)["id"].as_i64().expect("an id")
 }
 
-/// Makes events that leave the state as it is: two for each time.
+/// Adds events that do not change the state: two for each time.
 async fn cancel_and_retry(site: &Site, id: i64, times: usize) {
     for _ in 0..times {
         site.post(&format!("/v1/instances/{id}/cancel"), json!({})).await.expect(200);
@@ -33,7 +33,7 @@ async fn cancel_and_retry(site: &Site, id: i64, times: usize) {
     }
 }
 
-/// All pages of a list: how long each was, and what is in them.
+/// All pages of a list: the size of each, and their items.
 async fn pages(site: &Site, path: &str) -> (Vec<usize>, Vec<Value>) {
     let (mut lengths, mut items) = (Vec::new(), Vec::new());
     let mut next = Some(path.to_owned());
@@ -134,7 +134,7 @@ async fn a_long_state_is_shown_up_to_a_bound_and_its_history_page_by_page(databa
     assert!(fork.status == 200 && fork.text.len() < 2 * MIB, "{} bytes", fork.text.len());
 }
 
-/// Opens a request and reads its head, if it is let in; else its problem.
+/// Opens a request and reads the head of its response; if it is refused, the problem.
 async fn opened(site: &Site, key: &str, path: &str) -> Result<hyper::body::Incoming, Value> {
     let request = site.request(Method::GET, path).header("host", "localhost");
     let request = request.header("authorization", format!("Bearer {key}"));
@@ -182,7 +182,7 @@ async fn one_key_and_one_namespace_take_a_part_of_the_event_streams(database: Da
     }
     let problem = opened(&site, &other, "/v1/events").await.expect_err("the server is full");
     assert_eq!(problem["type"], "urn:dormouse:problem:unavailable");
-    // A stream that ends gives its place back, once the server has seen it end.
+    // A stream that ends frees its place once the server has noticed.
     held.clear();
     let deadline = tokio::time::Instant::now() + SOON;
     while opened(&site, &noisy, "/v1/events").await.is_err() {
@@ -207,7 +207,7 @@ async fn one_key_and_one_namespace_take_a_part_of_the_long_polls(database: Datab
         let (site, key, path) = (site.clone(), key.clone(), path.clone());
         async move { opened(&site, &key, &path).await.err() }
     };
-    // Of those that come together one is refused, whichever came last; the others wait on.
+    // Of concurrent requests, the last one is refused; the others keep waiting.
     for _ in 0..4 {
         waits.spawn(wait(&noisy, &paths[0]));
     }
@@ -226,7 +226,7 @@ async fn one_key_and_one_namespace_take_a_part_of_the_long_polls(database: Datab
     }
     let problem = waits.join_next().await.expect("one").expect("no panic").expect("a problem");
     assert_eq!(problem["type"], "urn:dormouse:problem:unavailable");
-    // Whoever does not wait needs no place.
+    // A request that does not wait needs no place.
     let now = site.request(Method::GET, &paths[0].replace("?wait=60s", ""));
     let now = now.header("authorization", format!("Bearer {noisy}"));
     assert_eq!(site.send(now.body(Body::empty()).expect("a request")).await.status, 202);

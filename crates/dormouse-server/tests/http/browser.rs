@@ -1,4 +1,4 @@
-//! A visitor of the dashboard, as far as tests need one: cookies, forms, and where they lead.
+//! A simulated visitor of the dashboard: cookies, forms and redirects.
 
 #![allow(unreachable_pub, reason = "a test target has no outside")]
 
@@ -57,13 +57,13 @@ impl Browser<'_> {
         self.post(action, &fields, &[]).await
     }
 
-    /// Sends fields as a form, whatever page they came from.
+    /// Sends fields as a form, without loading its page first.
     pub async fn post(&self, path: &str, fields: &[(&str, &str)], headers: &[(&str, &str)]) -> Answer {
         let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
         self.request(Method::POST, path, headers, body).await
     }
 
-    /// What the forms of a page carry.
+    /// The token in the forms of a page.
     pub async fn token(&self, on: &str) -> String {
         let text = self.get(on).await.text;
         let (_, rest) =
@@ -86,14 +86,14 @@ impl Browser<'_> {
     }
 }
 
-/// Where a form that was taken leads to.
+/// The redirect of an accepted form.
 #[track_caller]
 pub fn leads_to(answer: &Answer) -> &str {
     assert_eq!(answer.status, 303, "{}", answer.text);
     answer.header("location")
 }
 
-/// No id is on a page twice, and every label is of something that is there.
+/// Checks that ids on a page are unique, and that every label has its input.
 fn check_ids(path: &str, page: &str) {
     let values = |attribute: &str| -> Vec<String> {
         let before = format!(" {attribute}=\"");

@@ -1,4 +1,4 @@
-//! Doors that close while somebody is inside: a revoked key, one that expires, the first key of an open server.
+//! Access that ends during a request: a revoked key, an expired one, the first key of an open server.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ suite![
     what_goes_on_ends_when_its_key_expires,
 ];
 
-/// Streams and long polls that are open, as the site's caller.
+/// Open streams and long polls of the site's caller.
 struct Inside {
     streams: Vec<BodyDataStream>,
     polls: Vec<tokio::task::JoinHandle<u16>>,
@@ -57,7 +57,7 @@ impl Inside {
     }
 }
 
-/// Starts an instance that nobody runs, so that who waits for it waits.
+/// Starts an instance that no worker runs, so that long polls for it keep waiting.
 async fn sleeper(site: &Site) -> i64 {
     let new = json!({ "machine": "nobody", "version": 1, "step": "s", "state": {}, "even_if_unknown": true });
     site.post("/v1/instances", new).await.expect(201)["id"].as_i64().expect("an id")
@@ -80,7 +80,7 @@ async fn an_open_server_closes_when_the_first_key_is_made(database: Database) {
     site.signed_in(&key).await.page("/").await;
     site.set_key(&key);
     assert_eq!(site.get("/v1/about").await.expect(200)["scope"], "admin");
-    // It does not open again with the last key gone.
+    // It does not open again when the last key is gone.
     site.revoke(&key).await;
     while site.get("/v1/about").await.status == 200 {
         assert!(made.elapsed() < SOON, "the key still holds");
@@ -109,7 +109,7 @@ async fn what_goes_on_ends_when_its_key_is_revoked(database: Database) {
     let mut stays = Inside::of(&site, id, &["/v1/events"]).await;
     site.revoke(&operate).await;
     inside.end().await;
-    // The other one hears what happens after that.
+    // The other one still receives later changes.
     let last = site.key("default", Scope::Operate).await;
     site.set_key(&last);
     let id = sleeper(&site).await;

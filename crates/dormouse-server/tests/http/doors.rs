@@ -1,4 +1,4 @@
-//! Every door says the same to the same bad input, and stores nothing of it: see the table.
+//! Every way in refuses the same bad input with the same problem, and stores nothing of it: see the table.
 
 #![allow(unreachable_pub, reason = "a test target has no outside")]
 
@@ -29,7 +29,7 @@ async fn every_door_refuses_the_same_in_the_same_words_and_stores_nothing(databa
     assert!(faults.is_empty(), "{} cells of the table do not hold:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// Tries all that is bad at one door, and then what is good: the instance is none the worse.
+/// Tries every bad input on one way in, and then a good one: the instance still works.
 async fn tried(world: &World, door: &Door, place: Place, faults: &mut Vec<String>) {
     let subject = world.set(door.scene).await;
     let url = world.site.database();
@@ -40,7 +40,7 @@ async fn tried(world: &World, door: &Door, place: Place, faults: &mut Vec<String
         door.way.tried(to).await
     };
     for bad in ALL {
-        // What cannot come in that way is in the table with its reason, and is not tried.
+        // Input that cannot arrive this way is in the table with its reason, and is not tried.
         let Cell::Refused(word) = door.cell(bad) else { continue };
         let before = stored(url).await;
         let verdict = try_it(Some(bad)).await;

@@ -1,4 +1,4 @@
-//! A server that does not have the code of the machines: what their workers declared is held to all the same.
+//! A server without the machines' code still enforces what their workers declared.
 
 use dormouse::prelude::*;
 use dormouse::store::Namespaces;
@@ -53,7 +53,7 @@ impl Machine for Rating {
     }
 }
 
-/// A worker that runs it, and a server that knows nothing of it but what is in the database.
+/// A worker that runs it, and a server that knows only what is in the database.
 async fn apart(site: &Site) -> (Engine, Site) {
     let store = site.client.store().clone();
     let engine = Engine::on(store).namespaces(Namespaces::All).machine(Rating).queue("ratings", 2);

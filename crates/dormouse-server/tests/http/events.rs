@@ -1,4 +1,4 @@
-//! What changes, as it changes.
+//! The stream of changes.
 
 use axum::body::Body;
 use axum::http::Method;
@@ -43,7 +43,7 @@ impl Watch {
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         let mut watch =
             Self { body: Body::new(response.into_body()).into_data_stream(), pending: String::new() };
-        // The first thing that is sent says that from now on everything is heard.
+        // After the first message, the stream misses nothing.
         assert!(watch.block().await.expect("a greeting").contains("watching"));
         watch
     }

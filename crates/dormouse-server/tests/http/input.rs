@@ -1,4 +1,4 @@
-//! What comes in that should not: malformed, of the wrong type, unknown, huge, deep, hostile.
+//! Bad input: malformed, of the wrong type, unknown, huge, deep, hostile.
 
 use axum::body::Body;
 use axum::http::Method;
@@ -114,7 +114,7 @@ async fn no_route_that_takes_a_body_takes_a_bad_one(database: Database) {
     }
     let unknown_step = json!({ "machine": "shop", "step": "Nowhere" });
     site.post("/v1/instances", unknown_step).await.expect_problem(422, "invalid-state");
-    // Of a machine that tells its graph, the first step goes without saying; its state does not.
+    // The first step of a machine that declares its graph may be omitted; its state may not.
     let misshapen = json!({ "machine": "shop", "state": { "order": "one" } });
     let problem = site.post("/v1/instances", misshapen).await.expect_problem(422, "invalid-state");
     assert!(problem["detail"].as_str().expect("text").contains("Start.order"), "{problem}");
@@ -240,7 +240,7 @@ async fn names_that_cannot_be_used_are_refused_in_words(database: Database) {
         ("signals", json!([{ "name": "" }])),
     ] {
         let answer = site.post("/v1/instances", with(member, value)).await;
-        // An unknown machine has no steps, so that is asked for first.
+        // An unknown machine has no steps, so `step` is required first.
         if member == "machine" {
             answer.expect_problem(400, "invalid-request")
         } else {

@@ -1,4 +1,4 @@
-//! Starting, signalling, looking at and operating on instances.
+//! Starting, signalling, reading and operating on instances.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What waits for an answer from outside.
+//! Interactions: listing, claiming and answering them.
 
 use dormouse::store::Scope;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ suite![
 ];
 
 impl Site {
-    /// Starts a review that waits for somebody's answer, and gives its id and its interaction's.
+    /// Starts a review that waits for somebody's answer, and returns its id and its interaction's.
     pub(crate) async fn review(&self, what: &str) -> (i64, i64) {
         let body = json!({ "machine": "review", "step": "Ask", "state": { "what": what } });
         let id = self.post("/v1/instances", body).await.expect(201)["id"].as_i64().expect("an id");

@@ -53,18 +53,18 @@ impl Database {
         self.serve(Access::open_until_first_key()).await
     }
 
-    /// A server over it that asks for API keys, and waits for a body so long.
+    /// A server over it that requires API keys, and waits this long for a body.
     pub async fn in_a_hurry(self, body_within: Duration) -> Site {
         self.serve_as(Access::keys(), |server| server.body_within(body_within)).await
     }
 
-    /// A server over it that asks for API keys.
+    /// A server over it that requires API keys.
     pub async fn with_keys(self) -> Site {
         self.serve(Access::keys()).await
     }
 
-    /// A server over it that asks for API keys and tells what this process counts, with an engine that serves one
-    /// namespace alone.
+    /// A server over it that requires API keys and exports the metrics of this process, with an engine that serves only
+    /// one namespace.
     pub async fn for_tenant(self, namespace: &str) -> Site {
         static EXPORTER: OnceLock<Option<Exporter>> = OnceLock::new();
         let exporter = EXPORTER.get_or_init(Exporter::install).clone().expect("the only recorder");
@@ -72,7 +72,7 @@ impl Database {
         self.serve_for(served, Access::keys(), |server| server.exporter(exporter)).await
     }
 
-    /// A server over it that asks for API keys, with so many long polls and event streams at once.
+    /// A server over it that requires API keys, with limits on long polls and event streams.
     pub async fn with_places(self, at_once: AtOnce) -> Site {
         self.serve_as(Access::keys(), |server| server.waits_at_once(at_once).streams_at_once(at_once)).await
     }
@@ -175,7 +175,7 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
     }
 
-    /// The body of an answer that must be of this status.
+    /// The body of a response that must have this status.
     #[track_caller]
     pub fn expect(self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text);
@@ -193,7 +193,7 @@ impl Answer {
         assert!(problem["title"].is_string() && problem["detail"].is_string(), "{problem}");
         let told = problem["detail"].as_str().expect("text").to_lowercase();
         for inside in ["sqlite", "postgres", "sqlx", "select ", "/tmp", ".rs", "rusqlite"] {
-            assert!(!told.contains(inside), "it tells of the inside: {told}");
+            assert!(!told.contains(inside), "it exposes internals: {told}");
         }
         problem
     }
@@ -214,7 +214,7 @@ impl Site {
         self.key_for(namespace, scope, None).await
     }
 
-    /// The same for some time.
+    /// The same, for a key that expires.
     pub async fn key_for(&self, namespace: &str, scope: Scope, lasts: Option<Duration>) -> String {
         let client = self.client.in_namespace(namespace).expect("a good name");
         let (new, secret) = new_key(namespace, scope);
@@ -274,7 +274,7 @@ impl Site {
         Answer { status: head.status.as_u16(), headers: head.headers, text }
     }
 
-    /// An answer with its body still to come.
+    /// A response whose body has not been read.
     pub async fn open(&self, request: Request<Body>) -> axum::http::Response<hyper::body::Incoming> {
         self.opened(request).await
     }
@@ -400,7 +400,7 @@ impl Job for Double {
     }
 }
 
-/// A number that takes until it is cancelled, and reports how far it has come.
+/// A job that runs until it is cancelled, and reports its progress.
 pub const SLOW: u64 = 1_000_000;
 
 /// The status of a code.
@@ -440,7 +440,7 @@ impl Machine for Review {
     }
 }
 
-/// Asks two guests, and is done with what the first to answer says.
+/// Asks two guests, and is done with the first answer.
 struct Survey;
 
 #[derive(Serialize, Deserialize)]
@@ -477,13 +477,13 @@ impl Machine for Survey {
     }
 }
 
-/// What makes and checks the tokens of a site.
+/// The keys that sign and verify the tokens of a site.
 pub fn tokens() -> Tokens {
     Tokens::new("k1", b"a secret of more than thirty-two bytes").expect("a key")
 }
 
 impl Site {
-    /// Starts a survey, and gives its id and the interaction of the first guest; the second one's is the next.
+    /// Starts a survey, and returns its id and the interaction of the first guest; the second guest's is the next.
     pub async fn survey(&self) -> (i64, i64) {
         let body = json!({ "machine": "survey", "step": "Ask", "state": {} });
         let id = self.post("/v1/instances", body).await.expect(201)["id"].as_i64().expect("an id");
@@ -507,7 +507,7 @@ impl Site {
         Self { client, address, stopping, prefix: String::new(), key: None, _engine: None, _database: None }
     }
 
-    /// A resume token of an interaction, as it would go out with its request.
+    /// A resume token of an interaction, as its request would carry it.
     pub async fn token_of(&self, interaction: i64) -> String {
         let asked = self.client.interaction(InteractionId(interaction)).await.expect("a read");
         let soon = dormouse::jiff::Timestamp::now() + SOON;

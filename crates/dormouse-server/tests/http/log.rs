@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::{Mutex, Once};
 
 static LOGGED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-/// What transports say of it, which is little, and is looked at often.
+/// The lines of transports, which are few and read often.
 static OF_TRANSPORTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 struct Logged;
@@ -25,7 +25,7 @@ impl Write for Logged {
     }
 }
 
-/// Keeps what this process logs from now on, at the most verbose level that anybody may ask for.
+/// Keeps everything that this process logs from now on, at the most verbose level.
 pub fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -35,12 +35,12 @@ pub fn listen() {
     });
 }
 
-/// All that was logged so far.
+/// Everything that was logged so far.
 pub fn logged() -> String {
     String::from_utf8_lossy(&LOGGED.lock().expect("no panic")).into_owned()
 }
 
-/// The line of a transport that holds all of these.
+/// The line of a transport that contains all of these.
 pub fn of_transport(words: &[&str]) -> Option<String> {
     let lines = OF_TRANSPORTS.lock().expect("no panic");
     lines.iter().find(|line| words.iter().all(|word| line.contains(word))).cloned()

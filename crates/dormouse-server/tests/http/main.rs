@@ -1,4 +1,4 @@
-//! The HTTP API over a real port and a real database: every route, and what comes in that should not.
+//! The HTTP API over a real port and a real database: every route, and bad input.
 //!
 //! A test takes a [`kit::Site`], which is a server over a fresh database of some kind; [`suite!`] runs it on each
 //! kind. A new store is one more line in that macro.

@@ -1,4 +1,4 @@
-//! Tenants: what is in another namespace answers as if it did not exist.
+//! Tenants: everything in another namespace looks as if it did not exist.
 
 use axum::body::Body;
 use axum::http::Method;
@@ -31,10 +31,10 @@ async fn another_namespaces_instance_answers_exactly_as_one_that_never_was(datab
         ("GET", "/result?wait=10ms", json!(null)),
         ("GET", "/explain", json!(null)),
         ("POST", "/signals", json!({ "name": "paid", "payload": 1 })),
-        // The payload is wrong, but whose machine would say so is nobody's business.
+        // The payload is wrong, but the error must not reveal which machine refuses it.
         ("POST", "/signals", json!({ "name": "paid", "payload": "text" })),
         ("POST", "/cancel", json!({})),
-        // Where it is, is nobody's business either.
+        // Nor may it reveal where the instance is.
         ("POST", "/cancel", json!({ "reason": "x", "expected_seq": 7 })),
         ("POST", "/tags", json!({ "add": ["x"] })),
         ("POST", "/retry", json!({})),
@@ -171,7 +171,7 @@ async fn a_tenant_sees_the_machines_that_serve_it_or_that_it_has_instances_of(da
     assert!(browser.page("/machines").await.contains("No machine is known."));
     assert_eq!(browser.get("/machines/shop").await.status, 404);
 
-    // Whoever knows its name may start it, and sees it from then on.
+    // A caller who knows its name may start it, and sees it from then on.
     site.set_key(&umbrella);
     let new = json!({ "machine": "shop", "step": "Start", "state": { "order": 1 } });
     site.post("/v1/instances", new).await.expect(201);

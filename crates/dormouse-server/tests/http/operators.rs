@@ -1,4 +1,4 @@
-//! Operators who say why and act only on what they saw; roots; tags: over HTTP and by the dashboard's forms.
+//! Operators who give a reason and an expected seq; roots; tags: over HTTP and with the dashboard's forms.
 
 use serde_json::{Value, json};
 
@@ -214,7 +214,7 @@ async fn a_page_filters_by_tags_and_roots(database: Database) {
     let (rows, page) = shown("?tag=a&tag=b+c&roots=true").await;
     assert_eq!(rows, [both]);
     for part in [
-        // Each chip leads to the list without it; what acts on many keeps them all.
+        // Each chip links to the list without it; the form for many instances keeps all tags.
         "href=\"/instances?roots=true&amp;tag=b+c\"",
         "href=\"/instances?roots=true&amp;tag=a\"",
         "<input type=\"hidden\" name=\"tag\" value=\"b c\">",

@@ -1,4 +1,4 @@
-//! What is where, what waits for what and since when, who works.
+//! The overview: where instances are, what they wait for and since when, which workers run.
 
 use serde_json::json;
 
@@ -99,7 +99,7 @@ async fn about_tells_who_you_are(database: Database) {
     let site = database.open().await;
     let about = site.get("/v1/about").await.expect(200);
     assert_eq!((&about["namespace"], &about["scope"]), (&json!("default"), &json!("admin")));
-    // A file is made when it is opened; a server's database was migrated before.
+    // A file is created when it is opened; a PostgreSQL database was migrated before.
     let found = if about["store"] == "sqlite" { json!(0) } else { about["schema"].clone() };
     assert_eq!(about["schema_found"], found);
     assert!(about["schema"].as_i64().expect("a version") > 0);

@@ -1,4 +1,4 @@
-//! The pages of the dashboard: whole, empty, with hostile content, and under a prefix.
+//! The pages of the dashboard: with content, empty, with hostile content, and under a prefix.
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ suite![
     the_overview_counts_what_happens_while_somebody_looks,
 ];
 
-/// Pages that need nothing to be there.
+/// Pages that need no data.
 const PAGES: [&str; 8] =
     ["/", "/instances", "/waiting", "/inbox", "/machines", "/queues", "/workers", "/audit"];
 
@@ -205,7 +205,7 @@ async fn what_is_not_there_is_told_on_a_page(database: Database) {
     }
     let id = site.order(1).await;
     assert_eq!(browser.get(&format!("/instances/{id}/fork?seq=99")).await.status, 404);
-    // A program that asks for no page is told as programs are.
+    // A program that does not ask for HTML gets a problem document.
     site.get("/no-such-page").await.expect_problem(404, "no-route");
 }
 
@@ -272,7 +272,7 @@ async fn a_namespace_is_chosen_where_anyone_may_come_in(database: Database) {
     let page = browser.page("/instances").await;
     assert!(page.contains("value=\"acme ltd\"") && page.contains("There are no instances yet."), "{page}");
     assert_eq!(browser.submit("/", "/namespace", &[("namespace", &"x".repeat(300))]).await.status, 422);
-    // A cookie that somebody bent is no trap.
+    // A manipulated cookie does no harm.
     browser.cookie = Some(format!("dormouse_namespace={}", "x".repeat(300)));
     assert!(browser.page("/instances").await.contains("order:7"));
 }

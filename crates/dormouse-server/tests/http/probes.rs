@@ -1,4 +1,4 @@
-//! What machines ask.
+//! Probes, metrics and the OpenAPI document.
 
 use axum::body::Body;
 use axum::http::Method;

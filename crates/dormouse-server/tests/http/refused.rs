@@ -1,4 +1,4 @@
-//! What was refused is in the audit log, and nobody can fill it with that.
+//! Refusals are in the audit log, and nobody can fill it with them.
 
 use axum::body::Body;
 use axum::http::Method;
@@ -16,7 +16,7 @@ suite![
 /// How often each is tried.
 const TRIES: usize = 30;
 
-/// The entries of the audit log that say this, as its admin sees them.
+/// The entries of the audit log with this result, as an admin sees them.
 async fn entries(site: &Site, what: &str, result: &str) -> Vec<Value> {
     let page = site.get("/v1/audit?limit=500").await.expect(200);
     let items = page["items"].as_array().expect("items").clone();
@@ -57,7 +57,7 @@ async fn what_is_refused_before_it_is_done_is_recorded_once_for_all_of_a_minute(
         ("session.open", "forbidden", "nobody", None),
     ] {
         let found = entries(&site, what, result).await;
-        // A slow machine may be at it for more than one minute.
+        // On a slow machine this may take more than one minute.
         assert!((1..=3).contains(&found.len()), "{what} {result}: {found:?}");
         assert!(found[0]["who"].as_str().expect("who").starts_with(who), "{found:?}");
         assert_eq!(found[0]["target"], json!(target.map(|id| id.to_string())), "{found:?}");

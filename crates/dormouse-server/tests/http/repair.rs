@@ -1,4 +1,4 @@
-//! Signals that are refused, and the repair of an inbox that got a bad one all the same.
+//! Refused signals, and the repair of an inbox that got a bad one all the same.
 
 use dormouse::prelude::*;
 use dormouse::store::Delivery;
@@ -70,7 +70,7 @@ async fn a_misspelt_signal_is_refused_with_the_nearest_name_and_the_audit_log_na
     engine.shutdown().await;
 }
 
-/// An order with a payment that nobody can read, past the doors, as SQL or an older version would send it.
+/// An order with an unreadable payment that bypassed the checks, as from SQL or an older version.
 async fn bricked(site: &Site, number: u64) -> (i64, i64) {
     let id = site.order(number).await;
     let delivery = Delivery {
@@ -81,7 +81,7 @@ async fn bricked(site: &Site, number: u64) -> (i64, i64) {
     };
     let written = site.client.store().deliver(vec![delivery]).await.expect("a delivery");
     site.client.store().poke(&written.effects);
-    // Woken, looked at, and parked again.
+    // Woken, seen by the step, and parked again.
     let deadline = tokio::time::Instant::now() + SOON;
     loop {
         let instance = site.get(&format!("/v1/instances/{id}")).await.expect(200);

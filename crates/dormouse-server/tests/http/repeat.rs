@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: a request that is sent again is not done again.
+//! `Idempotency-Key`: a request that is sent again is not executed again.
 
 use axum::body::Body;
 use axum::http::Method;

@@ -1,4 +1,4 @@
-//! Answers by resume token, from whoever has one and nothing else.
+//! Answers by resume token, from callers who have nothing else.
 
 use axum::body::Body;
 use axum::http::Method;
@@ -35,7 +35,7 @@ async fn a_token_answers_without_a_key_and_a_replay_gets_the_first_answer(databa
         let again = site.post(&path, replay).await.expect(200);
         assert_eq!(again, json!({ "completed": "repeat", "woke": false, "output": true }));
     }
-    // A token is the key to its answer by itself.
+    // A token already makes its answer idempotent.
     let keyed = site.request(Method::POST, &path).header("idempotency-key", "again");
     let keyed = keyed.header("content-type", "application/json").body(Body::from(r#"{"output":false}"#));
     assert_eq!(site.send(keyed.expect("a request")).await.expect(200)["completed"], "repeat");
@@ -69,7 +69,7 @@ async fn a_token_that_is_altered_or_made_by_others_is_refused_and_told_no_more(d
         "k1.e30.e30".to_owned(),
         foreign.issue(&asked, later),
         unknown.issue(&asked, later),
-        // Ours, but of a send that never was, and of another instance.
+        // Signed by us, but for a send that never happened, and for another instance.
         tokens().issue(&Interaction { sends: 7, ..asked.clone() }, later),
         tokens().issue(&Interaction { instance: dormouse::InstanceId(4711), ..asked }, later),
     ];
@@ -145,7 +145,7 @@ async fn a_token_reads_its_holders_own_answer_alone_and_while_it_is_good(databas
 async fn a_token_works_in_its_own_namespace_whatever_the_caller_says(database: Database) {
     let site = database.open().await;
     let (_, open) = site.review("a menu").await;
-    // One that says it is another tenant's finds nothing there.
+    // A token that names another tenant finds nothing there.
     let asked = Interaction { namespace: "other".to_owned(), ..site.asked(open).await };
     let stray = tokens().issue(&asked, Timestamp::now() + SOON);
     site.post(&resume(&stray), json!({ "output": true })).await.expect_problem(404, "not-found");
@@ -199,7 +199,7 @@ fn resume(token: &str) -> String {
     format!("/v1/resume/{token}")
 }
 
-/// What a path may hold as it is.
+/// Characters that a path may contain without encoding.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)
 }

@@ -1,4 +1,4 @@
-//! Who may see and send what on the pages, where API keys are asked for.
+//! Who may see which pages and send which forms on a server that requires API keys.
 
 use dormouse::store::Scope;
 use futures_util::StreamExt as _;
@@ -89,7 +89,7 @@ async fn every_page_asks_for_its_scope(database: Database) {
     }
 }
 
-/// A page, or a form of the visitor's own with little in it.
+/// A page, or a small form of the visitor's own.
 async fn send(browser: &Browser<'_>, method: &str, path: &str) -> Answer {
     match method {
         "get" => browser.get(path).await,
@@ -160,7 +160,7 @@ async fn a_key_is_exchanged_for_a_session_and_the_session_is_ended(database: Dat
     browser.keep(&answer);
     assert!(browser.page("/").await.contains("admin of default"));
     assert_eq!(leads_to(&browser.get("/login").await), "/");
-    // Elsewhere is nowhere to be sent to.
+    // No redirect leads to another site.
     let fields = [("key", key.as_str()), ("next", "https://evil.example/")];
     assert_eq!(leads_to(&site.browser().submit("/login", "/login", &fields).await), "/");
     let token = site.browser().token("/login").await;
@@ -211,7 +211,7 @@ async fn a_wrong_key_opens_no_session(database: Database) {
     forger.cookie = Some(format!("dormouse_session={}", "0".repeat(64)));
     assert_eq!(forger.get("/").await.status, 303);
     assert_eq!((forger.get("/live").await.status, site.browser().get("/live").await.status), (401, 401));
-    // A session is for the pages: the API asks for the key itself.
+    // A session is for pages only: the API requires the key itself.
     let browser = site.signed_in(&key).await;
     assert_eq!(browser.get("/v1/stats").await.status, 401);
 }
@@ -286,7 +286,7 @@ async fn who_may_only_look_is_offered_nothing_to_send(database: Database) {
     for path in pages {
         let forms =
             |page: &str| page.matches("method=\"post\"").count() + page.matches("/instances/bulk").count();
-        // The one form that is left is the one to sign out.
+        // The only form left is the one to sign out.
         assert_eq!(forms(&reader.page(&path).await), 1, "{path}");
         assert!(forms(&operator.page(&path).await) > 1, "{path}");
         assert!(!operator.page(&path).await.contains("href=\"/audit\""), "{path}");

@@ -1,4 +1,4 @@
-//! What another hand wrote into the database: it hides nothing else, and breaks no page.
+//! Rows that somebody changed by hand in the database: they hide nothing else, and break no page.
 
 use dormouse::store::Brake;
 use dormouse::store::postgres::Connection as PostgresConnection;
@@ -46,7 +46,7 @@ async fn one_strange_row_breaks_no_page_and_hides_no_other(database: Database) {
         assert_eq!(ids, [Some(sound)], "{word}: the other is there");
         site.get(&format!("/v1/instances/{strange}")).await.expect_problem(500, "internal");
     }
-    // What runs goes on, and what was mended is there again.
+    // Running instances continue, and repaired rows are visible again.
     site.post(&format!("/v1/instances/{sound}/signals"), json!({ "name": "paid", "payload": 1 }))
         .await
         .expect(200);
@@ -111,7 +111,7 @@ async fn an_inbox_that_is_full_takes_no_more_and_stops_nobody(database: Database
     site.post("/v1/instances", start).await.expect_problem(409, "inbox-full");
     let instance = site.get(&format!("/v1/instances/{full}")).await.expect(200);
     assert_eq!(instance["inbox"], 16, "nothing of what was refused is stored: {instance}");
-    // What is small still fits, and the step is handed all of it.
+    // A small signal still fits, and the step gets all of them.
     let paid = json!({ "name": "paid", "payload": 7 });
     for id in [full, other] {
         site.post(&format!("/v1/instances/{id}/signals"), paid.clone()).await.expect(200);
@@ -126,7 +126,7 @@ async fn an_inbox_that_got_too_large_before_is_set_aside_alone_and_can_be_mended
     let (large, sound) = (held(&site, 1).await, held(&site, 2).await);
     sql(
         &site,
-        // More than one value of the database could hold, as JSON in JSON.
+        // More than one value of the database could hold as nested JSON.
         &format!(
             "insert into dormouse.signals (instance, id, name, at, payload) \
              select {large}, nextval('dormouse.signal_ids'), 'note', now(), to_json(repeat('\\', 1000000)) \
@@ -144,7 +144,7 @@ async fn an_inbox_that_got_too_large_before_is_set_aside_alone_and_can_be_mended
     let failed = site.until(large, "failed").await;
     let told = failed["last_error"].as_str().expect("a reason");
     assert!(told.contains("set aside") && told.contains("600000601"), "{told}");
-    // Whoever drops what is too much, and says so, can retry it.
+    // After an operator drops some of it, a retry works.
     sql(
         &site,
         &format!(
@@ -158,7 +158,7 @@ async fn an_inbox_that_got_too_large_before_is_set_aside_alone_and_can_be_mended
     site.until(large, "done").await;
 }
 
-/// An order that is paid, could run, and is paused.
+/// An order that is paid, runnable and paused.
 async fn held(site: &Site, number: u64) -> i64 {
     let id = site.order(number).await;
     site.post(&format!("/v1/instances/{id}/pause"), json!({})).await.expect(200);
@@ -168,7 +168,7 @@ async fn held(site: &Site, number: u64) -> i64 {
     id
 }
 
-/// Makes an instance strange, and what is counted of it.
+/// Corrupts an instance and its counts.
 async fn write(site: &Site, set: &str, id: i64) {
     let counted = if set.starts_with("version") { "set version = -1" } else { "set count = count" };
     let postgres = format!(
@@ -182,7 +182,7 @@ async fn write(site: &Site, set: &str, id: i64) {
     sql(site, &postgres, &sqlite).await;
 }
 
-/// As somebody would with the database's own tool.
+/// Runs SQL, as somebody would with the database's own tool.
 async fn sql(site: &Site, postgres: &str, sqlite: &str) {
     let url = site.database();
     if let Some(path) = url.strip_prefix("sqlite:") {

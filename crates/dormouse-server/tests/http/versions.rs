@@ -1,4 +1,4 @@
-//! Versions in flight: how many live instances they have, and which of them nobody runs.
+//! Versions in flight: how many live instances they have, and which of them have no worker.
 
 use dormouse::prelude::*;
 use dormouse::store::Namespaces;
@@ -14,7 +14,7 @@ suite![
     versions_of_another_namespace_are_not_told,
 ];
 
-/// Started by a program that is no longer there.
+/// Started by a program that has been removed.
 const OLD: u32 = 7;
 
 async fn machines_tell_the_versions_in_flight_and_who_runs_them(database: Database) {
@@ -110,7 +110,7 @@ fn old_order() -> NewInstance {
     NewInstance::named("shop", OLD, At { step: "Start".into(), state: Json::from(json!({ "order": 1 })) })
 }
 
-/// A shop that reads what the old one wrote.
+/// A shop that reads the old one's states.
 struct NewShop;
 
 impl Machine for NewShop {
