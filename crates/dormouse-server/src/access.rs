@@ -190,7 +190,8 @@ impl Door {
         }
         if let Some(header) = headers.keys().find(|name| is_of_a_proxy(name.as_str())) {
             let told = format!(
-                "the request came through a proxy (it has the header `{header}`), but this server does not require API keys: create one with `keys create`"
+                "the request came through a proxy (it has the header `{header}`), but this server does not \
+                 require API keys: create one with `keys create`"
             );
             return Err(Problem::new(Cause::Proxied, told));
         }

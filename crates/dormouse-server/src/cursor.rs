@@ -20,7 +20,11 @@ pub(crate) fn encode(list: List, position: i64) -> String {
 
 pub(crate) fn decode(list: List, cursor: &str) -> Result<i64, Problem> {
     read(list, cursor).ok_or_else(|| {
-        Problem::new(Cause::InvalidCursor, "the cursor is not from this list: pass the `next` of the previous page unchanged, to the same list")
+        Problem::new(
+            Cause::InvalidCursor,
+            "the cursor is not from this list: pass the \
+            `next` of the previous page unchanged, to the same list",
+        )
     })
 }
 

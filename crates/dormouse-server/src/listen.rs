@@ -111,7 +111,8 @@ pub async fn access_at(
     let is_loopback = bind.ip().is_loopback();
     match auth.unwrap_or(if keys.is_empty() { Auth::Open } else { Auth::Keys }) {
         Auth::Open if !is_loopback => Err(format!(
-            "{bind} can be reached from other hosts, and no API key would be required: create an API key (`keys create --label me --scope admin`) and serve with `--auth keys`, or bind to 127.0.0.1"
+            "{bind} can be reached from other hosts, and no API key would be required: create an API key \
+             (`keys create --label me --scope admin`) and serve with `--auth keys`, or bind to 127.0.0.1"
         )
         .into()),
         Auth::Keys if !keys.iter().any(|key| key.is_live) => Err(

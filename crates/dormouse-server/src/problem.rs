@@ -284,7 +284,8 @@ impl From<Error> for Problem {
             ),
             Error::OlderSchema { .. } | Error::NewerSchema { .. } => Self::hidden(
                 Cause::Unavailable,
-                "the schema version of the database does not match this server; its operator has to migrate the database or upgrade the server",
+                "the schema version of the database does not match this server; its operator \
+                 has to migrate the database or upgrade the server",
                 &told,
             ),
             // The other errors concern programs that embed the library. No request leads to them unless something is

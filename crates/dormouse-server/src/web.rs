@@ -257,7 +257,8 @@ async fn form(
     let sent = body::gather(body, Bounds { bytes_max, ..app.bounds }).await?;
     let form = Fields::of_form(&sent, fields_max)?;
     if is_forged(headers, form.get("csrf"), csrf) {
-        let told = "the form did not come from a page of this server, or the page is older than the server process or your session: go back, reload the page, and send the form again";
+        let told = "the form did not come from a page of this server, or the page is older than the server process \
+            or your session: go back, reload the page, and send the form again";
         return Err(Problem::new(Cause::UntrustedOrigin, told));
     }
     Ok(form)

@@ -27,7 +27,8 @@ impl Account {
             |name| Some(Account::StandIn { name, uid: id(&["-u", name])?, gid: id(&["-g", name])? });
         STAND_INS.into_iter().find_map(stand_in).ok_or_else(|| {
             format!(
-                "PostgreSQL does not run as root, and none of the users {STAND_INS:?} exists to run it; add one of them, or run the tests as a user other than root"
+                "PostgreSQL does not run as root, and none of the users {STAND_INS:?} exists to run it; \
+                 add one of them, or run the tests as a user other than root"
             )
         })
     }

@@ -54,7 +54,8 @@ pub(super) struct MadeKeyView {
 pub(super) async fn create_key(call: Call<Nothing, NewKeyBody>) -> Result<Answer<MadeKeyView>, Problem> {
     // Access to this host for a moment must not give someone a key that lasts.
     if call.caller.pass == Pass::Open {
-        let told = "this server does not require API keys, so it does not create any: create one on the database itself, with `keys create` and `--db`";
+        let told = "this server does not require API keys, so it does not create any: create one on \
+            the database itself, with `keys create` and `--db`";
         return Err(Problem::new(Cause::Forbidden, told));
     }
     let NewKeyBody { label, scope, expires_in } = call.body;

@@ -77,7 +77,8 @@ pub(super) async fn worker(globals: &Globals, machines: Machines) -> Result<Exit
     let mut stop = Stop::listen()?;
     let builder = engine(globals, globals.open().await?, &machines);
     if builder.client().registry().machines().next().is_none() {
-        let told = "this program has no machines to run: write a program that registers some with `dormouse_server::main(|engine| ...)`";
+        let told = "this program has no machines to run: write a program that registers some \
+            with `dormouse_server::main(|engine| ...)`";
         return Err(Failure::new(4, told));
     }
     let engine = builder.start().await?;

@@ -1,13 +1,12 @@
-//! One tenant does what it can to keep the server busy, and another one's requests take no longer than twice their time
-//! alone.
+//! One tenant keeps the server as busy as it can. Another tenant's requests take at most twice as long as without it.
 //!
 //! This compares times, so nothing else may run beside it: there is one test, and cargo runs test binaries one after another.
 //! The server is a process of its own. Rounds without and with noise alternate, so that a machine that is slow for a while is
 //! slow for both, and what is compared are the medians of all rounds.
 //!
-//! What "twice" can mean where both share a few cores: a tenant that fills every core with work takes part of the time from
-//! others whatever a server does. So the noise has one request at a time for each kind of load, its requests are made
-//! beforehand and its answers thrown away as they come, and [`FLOOR`] is added to the bound.
+//! Both tenants share a few cores: a tenant that fills every core with work slows others down whatever a server does.
+//! So the noise has one request at a time for each kind of load, its requests are prepared beforehand, its responses
+//! are discarded as they arrive, and [`FLOOR`] is added to the bound.
 #![cfg(target_os = "linux")]
 
 #[path = "../postgres/mod.rs"]
@@ -32,10 +31,10 @@ const FLOOR: Duration = Duration::from_millis(12);
 const ROUNDS: usize = 5;
 /// Of each kind, in each half of a round.
 const REQUESTS: usize = 12;
-/// The most that the noise asks in a round, of each kind.
+/// The most requests of each kind that the noise sends in a round.
 const NOISE_MAX: usize = 2000;
 const MIB: usize = 1024 * 1024;
-/// What the server may hold beside what it had: two large answers for each kind of load, and the pages of the database.
+/// How much memory the server may add: two large responses for each kind of load, and the pages of the database.
 const MEMORY_MAX: usize = 160 * MIB;
 
 #[test]
@@ -85,9 +84,9 @@ fn quiet_beside_noise(db: &str) {
     assert!(more < MEMORY_MAX, "{} MiB more at the peak, on {store}", more / MIB);
 }
 
-/// What a tenant's requests carry.
+/// The credentials of a tenant's requests.
 struct Tenant {
-    /// One more than it takes to use up the namespace's share of what lasts.
+    /// One more key than it takes to use up the namespace's share of long requests.
     keys: [String; 3],
     cookie: String,
 }
@@ -112,7 +111,7 @@ fn bearer(key: &str) -> String {
     format!("authorization: Bearer {key}\r\n")
 }
 
-/// Checks that there is no place for another, and whose share is used up.
+/// Checks that a request was refused because this share is used up.
 fn expect_full(refused: &Answer, of: &str) {
     assert_eq!(refused.status, 429, "{}", refused.text());
     let problem = refused.json();
@@ -145,7 +144,7 @@ impl Times {
     }
 }
 
-/// Does what a quiet tenant does, none of which is refused.
+/// Sends the requests of a quiet tenant, none of which may be refused.
 fn measure(server: &Server, quiet: &Tenant, times: &mut Times) {
     let mut caller = Caller::connect(server);
     let mut timed = |times: &mut Vec<Duration>, request: &[u8], status: u16| {
@@ -170,7 +169,7 @@ fn measure(server: &Server, quiet: &Tenant, times: &mut Times) {
     }
 }
 
-/// A kind of load: requests that are sent one after the other, again and again, and what may be answered.
+/// A kind of load: requests that are sent one after the other, repeatedly, and the statuses that they may get.
 struct Load {
     requests: Vec<Vec<u8>>,
     allows: fn(u16, &str) -> bool,
@@ -193,7 +192,7 @@ impl Load {
     }
 }
 
-/// What the noisy tenant has stored, and asks for.
+/// The noisy tenant's data and requests.
 struct Noise {
     tenant: String,
     cookie: String,
@@ -233,7 +232,7 @@ impl Noise {
                 assert_eq!(ask(&format!("/v1/instances/{deep}/{verb}"), "{}").status, 200);
             }
         }
-        // An inbox that is full: what is sent to it is refused, and says so.
+        // A full inbox, which refuses signals.
         let signal = large_signal();
         let path = format!("/v1/instances/{full}/signals");
         let sent: Vec<u16> = (0..20).map(|_| ask(&path, &signal).status).collect();
@@ -279,7 +278,7 @@ fn large_signal() -> String {
     json!({ "name": "hello", "payload": "x".repeat(MIB - 1000) }).to_string()
 }
 
-/// All long polls and streams that a tenant gets, and bodies that trickle.
+/// All long polls and streams that a tenant may have, and slow bodies.
 struct Held {
     _open: Vec<TcpStream>,
 }

@@ -1,4 +1,4 @@
-//! A server in a process of its own, and callers that cost little.
+//! A server in a separate process, and cheap callers.
 
 #![allow(unreachable_pub, reason = "a test target has no outside")]
 
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Long polls and event streams that it has places for. One namespace gets half, and one key a quarter.
+/// The limit of long polls and of event streams. One namespace gets half of them, and one key a quarter.
 pub const WAITS: usize = 256;
 pub const STREAMS: usize = 512;
 
-/// How long any answer may take on a busy machine.
+/// How long any response may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 pub struct Server {
@@ -57,7 +57,7 @@ impl Server {
         Self { process, address, db: db.to_owned() }
     }
 
-    /// The most memory that it ever held, in bytes.
+    /// Its peak memory, in bytes.
     pub fn peak(&self) -> usize {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("a status");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
@@ -116,10 +116,10 @@ impl Answer {
     }
 }
 
-/// How much of an answer is kept: enough for what a test looks at.
+/// How much of a response is kept: enough for the tests.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// A connection that asks one thing after the other.
+/// A connection that sends one request after the other.
 pub struct Caller<'a> {
     server: &'a Server,
     stream: TcpStream,
@@ -138,7 +138,7 @@ impl<'a> Caller<'a> {
         self.ask_within(request, SOON).expect("an answer in time")
     }
 
-    /// `None` if nothing was answered in time.
+    /// `None` if no response arrived in time.
     pub fn ask_within(&mut self, request: &[u8], within: Duration) -> Option<Answer> {
         self.stream.set_read_timeout(Some(within)).expect("a limit");
         self.stream.write_all(request).expect("it is sent");

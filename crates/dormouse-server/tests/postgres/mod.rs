@@ -1,4 +1,4 @@
-//! A database of a test's own on the PostgreSQL server that tests may use.
+//! A separate database for each test, on the PostgreSQL server that tests may use.
 
 #![allow(unreachable_pub, reason = "a test target has no outside")]
 
@@ -9,7 +9,7 @@ use dormouse::store::postgres::Bench;
 /// What the tests run against, set by `cargo xtask test`.
 const SERVER: &str = "DORMOUSE_TEST_POSTGRES";
 
-/// A migrated database that goes with the test.
+/// A migrated database that is removed after the test.
 pub struct Postgres(Option<Bench>);
 
 impl Postgres {
@@ -28,13 +28,13 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         if let Some(database) = self.0.take() {
-            // A test that fails has more to say than a database that could not be removed.
+            // Ignore a failure to remove the database: the test's own failure matters more.
             let _ = wait(database.remove());
         }
     }
 }
 
-/// Waits for what has to be awaited, wherever it is called.
+/// Runs a future to its end from synchronous code.
 fn wait<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
     let waiting = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

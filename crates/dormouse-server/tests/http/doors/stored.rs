@@ -1,4 +1,4 @@
-//! All that is stored, row by row, so that nothing that slips in goes unseen.
+//! Everything in the database, row by row, so that no stored input goes unnoticed.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 /// The rows of each table.
 pub type Rows = BTreeMap<String, Vec<String>>;
 
-/// Tables that move by themselves, or that note that somebody was refused.
+/// Tables that change by themselves, or that record refusals.
 const APART: [&str; 7] = ["workers", "machines", "counts", "audit", "answers", "api_keys", "schema"];
 
-/// What a sender notes of its tries: not what was answered.
+/// Columns in which a sender records its tries, not the answer.
 const OF_SENDING: [&str; 5] = ["sends", "send_at", "dispatched_at", "status", "error"];
 
-/// Reads every row there is.
+/// Reads every row of every table.
 pub async fn stored(url: &str) -> Rows {
     match url.strip_prefix("sqlite:") {
         Some(path) => on_sqlite(path),

@@ -1,9 +1,9 @@
-//! The table: every way in, what comes in that should not, and what each door says to it.
+//! The table: every way in, every bad input, and how each way in refuses it.
 
 use super::ways::*;
 use super::world::Scene;
 
-/// What comes in that should not.
+/// Bad input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bad {
     TooLarge,
@@ -29,7 +29,7 @@ pub const ALL: [Bad; 9] = [
     Bad::HugeNumber,
 ];
 
-/// What a door takes.
+/// The kind of document that a way in takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
     /// A state: its name is its machine's, or its step's.
@@ -42,19 +42,19 @@ pub enum Takes {
     Reason,
 }
 
-/// What is expected where a way in and a bad input meet.
+/// The expected result of a bad input on a way in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
     /// It is refused with the problem type that ends in this word.
     Refused(&'static str),
-    /// This cannot come in that way, or is no fault there.
+    /// This input cannot arrive that way, or is valid there.
     Cannot(&'static str),
 }
 
 use Bad::*;
 use Cell::{Cannot, Refused};
 
-/// What every door says, whichever it is.
+/// The usual result, the same for every way in.
 pub fn usual(takes: Takes, bad: Bad) -> Cell {
     use Takes::*;
     match (bad, takes) {
@@ -76,12 +76,12 @@ pub fn usual(takes: Takes, bad: Bad) -> Cell {
     }
 }
 
-/// Where a door is.
+/// Where a way in is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In the process that has the machine's code.
     WithCode,
-    /// In one that has only what its workers declared.
+    /// In a process that has only the declarations of workers.
     Declared,
 }
 
@@ -92,7 +92,7 @@ pub struct Door {
     /// What it is tried on.
     pub scene: Scene,
     pub way: Way,
-    /// Where it differs from the usual, and why.
+    /// Results that differ from the usual ones, and why.
     pub but: &'static [(Bad, Cell)],
 }
 
@@ -103,7 +103,7 @@ impl Door {
     }
 }
 
-/// A client is handed a [`dormouse::Json`], which is JSON by its type.
+/// A client takes a [`dormouse::Json`], which is valid JSON by its type.
 const TYPED: (Bad, Cell) = (NotJson, Cannot("a client takes JSON by its type"));
 /// A step is part of a state; there is no machine to name.
 const STEP: (Bad, Cell) = (UnknownName, Refused("invalid-state"));

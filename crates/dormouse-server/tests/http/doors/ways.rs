@@ -1,4 +1,4 @@
-//! How each way in is taken, and what its answer means.
+//! How each way in is called, and what its response means.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::world::{Partner, Subject, World};
 use crate::kit::{SOON, is_success, tokens};
 use crate::log;
 
-/// What became of what was tried.
+/// The result of a try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Taken,
@@ -57,7 +57,7 @@ impl Way {
             Self::Sql(_) if is_postgres => &[Place::Declared],
             // SQLite has no functions that another program could call.
             Self::OnPostgres(_) | Self::Sql(_) => &[],
-            // Answers come in where the transport is, which is where the code is.
+            // Answers arrive in the transport's process, which has the code.
             Self::Webhook(_) | Self::Nats(_) => &[Place::WithCode],
         }
     }
@@ -75,14 +75,14 @@ impl Way {
     }
 }
 
-/// One try: what is sent where.
+/// One try: the way in and its input.
 #[derive(Clone, Copy)]
 pub struct To<'a> {
     pub world: &'a World,
     pub place: Place,
     pub subject: &'a Subject,
     pub document: &'a str,
-    /// Whether what is named is not there.
+    /// Whether the try names something that does not exist.
     pub is_unknown: bool,
 }
 
@@ -112,7 +112,7 @@ impl To<'_> {
             .replace("$other", &other.to_string())
             .replace("$key", key)
             .replace("$id", &id.to_string());
-        // Last, so that nothing in it is taken for a name.
+        // Last, so that nothing in it is replaced as a name.
         filled.replace("$document", self.document)
     }
 
@@ -303,12 +303,12 @@ async fn by_command(to: To<'_>, args: &[&str]) -> Verdict {
         Err(failure) if failure.problem_type().is_some() => {
             of_type(failure.problem_type(), &failure.to_string())
         }
-        // What is not JSON is seen before anything is sent.
+        // Text that is not JSON is refused before anything is sent.
         Err(failure) => told(&failure.to_string()),
     }
 }
 
-/// The SQLSTATE of each problem, as the guide has them.
+/// The SQLSTATE of each problem, as in the guide.
 const SQLSTATES: &[(&str, &[&str])] = &[
     ("too-large", &["54000"]),
     ("too-deep", &["54000"]),
@@ -378,7 +378,7 @@ async fn by_nats(to: To<'_>, message: String) -> Verdict {
     }
 }
 
-/// What each problem is called where there is no type to read: in SQL, in a log, on a page.
+/// How to recognize each problem where there is no type to read: in SQL, in a log, on a page.
 const TOLD: &[(&str, &str)] = &[
     ("of JSON and the limit is", "too-large"),
     ("objects and arrays inside each other", "too-deep"),
@@ -419,7 +419,7 @@ pub fn document(takes: Takes, bad: Option<Bad>) -> String {
             _ => format!("{{{}}}", member(takes)),
         },
         Some(Bad::TooLarge) if takes == Takes::Reason => format!("\"{}\"", "x".repeat(BYTES_MAX + 1)),
-        // One byte more than there may be.
+        // One byte over the limit.
         Some(Bad::TooLarge) => text(&"x".repeat(BYTES_MAX + 1 - text("").len())),
         Some(Bad::TooDeep) => with_note(takes, &format!("{}{}", "[".repeat(64), "]".repeat(64))),
         Some(Bad::NotJson) if takes == Takes::Reason => "\"nobody".to_owned(),

@@ -1,4 +1,4 @@
-//! What the doors lead to: a machine that declares all it takes, two servers, a partner and a broker.
+//! The setting of the table: a machine that declares everything it accepts, two servers, a partner and a broker.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -74,7 +74,7 @@ impl Machine for Hall {
     }
 }
 
-/// What a door is tried on.
+/// What a way in is tried on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scene {
     /// Nothing: it starts something.
@@ -93,7 +93,7 @@ pub enum Scene {
     AskedOf(&'static str),
 }
 
-/// Who and what is there to be named.
+/// The names and ids that a try may use.
 #[derive(Default)]
 pub struct Subject {
     pub key: String,
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// What an instance asks.
+    /// The interactions of an instance.
     pub async fn asked(&self, instance: i64) -> Interaction {
         let filter =
             InteractionFilter { instance: Some(InstanceId(instance)), ..InteractionFilter::default() };
@@ -216,7 +216,7 @@ impl World {
         found.items.into_iter().next().expect("a question")
     }
 
-    /// Checks that what was let in at last works: the instance goes on with it to its end.
+    /// Checks that the good input was accepted: the instance runs to its end with it.
     pub async fn works(&self, scene: Scene, subject: &Subject) -> (Status, Option<Json>) {
         let client = &self.with_code.client;
         let fork = format!("{}:fork", subject.key);
@@ -230,7 +230,7 @@ impl World {
             client.signal_raw(key, paid).await.expect("a live target");
         }
         let ended = client.wait_end(key, SOON).await.expect("it ends");
-        // What came in beside it in a batch goes on, too.
+        // The other entry of its batch works, too.
         for beside in [Target::Id(InstanceId(subject.other)), format!("{}:beside", subject.key).into()] {
             if client.get(beside.clone()).await.expect("a read").is_some() {
                 client.wait_settled(beside, SOON).await.expect("it settles");
@@ -240,7 +240,7 @@ impl World {
     }
 }
 
-/// A partner behind a webhook, who is busy until there is something to say.
+/// A partner behind a webhook, who returns "busy" until the test gives it an answer.
 #[derive(Clone)]
 pub struct Partner {
     port: u16,
@@ -319,7 +319,7 @@ impl Broker {
         Self { server, jetstream, of }
     }
 
-    /// The transport's name, by which the log tells one test from another.
+    /// The transport's name, which distinguishes tests in the log.
     pub fn name(&self) -> String {
         format!("bank-{}", self.of)
     }
@@ -328,7 +328,7 @@ impl Broker {
         Nats::new(connect(&self.server).await, "bank.requests", "bank.answers")
     }
 
-    /// Publishes an answer, and returns its place in the stream.
+    /// Publishes an answer, and returns its position in the stream.
     pub async fn answer(&self, answer: String) -> u64 {
         let stored = self.jetstream.publish("bank.answers", answer.into()).await.expect("a publish");
         stored.await.expect("it is stored").sequence
