@@ -366,7 +366,7 @@ async fn by_nats(to: To<'_>, message: String) -> Verdict {
     let transport = format!("transport=\"{}\"", broker.name());
     let deadline = tokio::time::Instant::now() + SOON;
     loop {
-        if let Some(line) = log::of_transport(&[&place, &transport, "is refused"]) {
+        if let Some(line) = log::of_transport(&[&place, &transport, "was refused"]) {
             assert_eq!(broker.delivered_again().await, 0, "what is refused does not come again");
             return told(&line);
         }
