@@ -72,7 +72,7 @@ pub struct ParentRef {
 }
 
 /// A child as its parent sees it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChildView {
     /// Its id.
     pub id: InstanceId,

@@ -7,6 +7,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 pub use self::awaited::Await;
 pub use self::round::Round;
 use crate::limits::{Limits, check_name};
@@ -140,7 +142,8 @@ impl<M> fmt::Debug for Outcome<M> {
 }
 
 /// What happens to live children when their parent is cancelled, or when the barrier on them is released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Children {
     /// They are cancelled.
     Cancel,
@@ -149,7 +152,11 @@ pub enum Children {
 }
 
 /// An outcome over step names and JSON: what the engine commits.
-#[derive(Clone, Debug)]
+///
+/// In JSON it is an object of one field, named after the outcome: `{"sleep": {"at": {"step": "Ring", "state": null},
+/// "until": {"in": {"secs": 60, "nanos": 0}}}}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Transition {
     /// See [`Outcome::next`].
@@ -201,7 +208,7 @@ pub enum Transition {
 }
 
 /// Children and the barrier on them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spawn {
     /// Where to, when the barrier is released.
     pub at: At,
@@ -220,7 +227,8 @@ pub struct Spawn {
 }
 
 /// How many ends of children release a barrier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Quorum {
     /// This many that are `done`, or the failure after which that cannot be reached.
     Done(u32),

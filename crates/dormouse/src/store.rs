@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 pub use self::access::{
     Admission, Answer, ApiKey, Audit, AuditFilter, Change, Changes, NewApiKey, NewAudit, Repeatable, Scope,
@@ -287,8 +288,8 @@ pub struct Claim {
     pub rows_max: usize,
 }
 
-/// A row in a worker's hands, with everything its step may ask for.
-#[derive(Clone, Debug)]
+/// A row in a worker's hands, with everything its step may ask for. Its JSON form has these names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Claimed {
     /// The instance.
     pub id: InstanceId,
@@ -332,8 +333,8 @@ pub struct Claimed {
     pub now: Timestamp,
 }
 
-/// An outcome to be committed.
-#[derive(Clone, Debug)]
+/// An outcome to be committed. Its JSON form has these names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Commit {
     /// The row as it was handed out: its `seq` must be found unchanged. A store that cannot decide under its own lock goes by
     /// this head, and decides again if the row has moved.
@@ -384,8 +385,9 @@ impl Claimed {
     }
 }
 
-/// The result of a commit.
-#[derive(Clone, Debug)]
+/// The result of a commit. In JSON it is a word, or for a claim that is kept an object: `{"held": {…}}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Receipt {
     /// Committed, and still claimed: run on.
     Held {

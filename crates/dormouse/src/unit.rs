@@ -8,7 +8,7 @@ mod takes;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::answers::{Answers, Verdict, VerdictStream};
 pub use self::completion::{Completed, Completion, Proof, Refusal, Which};
@@ -259,7 +259,7 @@ impl<R: Serialize> Unit<Vec<R>> {
 }
 
 /// A unit over JSON, with the step that follows when it is closed, as the engine commits it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dispatch {
     /// The step and state that follow when the unit is closed.
     pub at: At,
@@ -286,7 +286,7 @@ pub struct Dispatch {
 }
 
 /// One request of a unit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     /// The request.
     pub request: Json,

@@ -362,3 +362,16 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_ahead_is_bounded_by_steps_and_by_time() {
+        let mut steps = RunAhead { steps: 3, until: None };
+        assert_eq!([(); 4].map(|()| steps.allows_another()), [true, true, false, false]);
+        let mut time = RunAhead { steps: 3, until: Some(Instant::now()) };
+        assert!(!time.allows_another(), "its time is over");
+    }
+}

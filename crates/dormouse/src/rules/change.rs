@@ -1,5 +1,7 @@
 //! A change: what becomes of an instance, as data. Stores write it; nothing in it has happened yet.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -41,7 +43,7 @@ use crate::{At, EventKind, InstanceId, Json, Run, SignalId, Status, UnitStatus, 
 /// assert_eq!(json["events"][0]["data"]["moment"], json!(["until", { "in": { "secs": 60, "nanos": 0 } }]));
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Change {
     /// The row after it.
@@ -83,7 +85,7 @@ pub struct Join {
 }
 
 /// An event to be recorded.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NewEvent {
     /// What happened.
     pub kind: EventKind,
@@ -92,12 +94,12 @@ pub struct NewEvent {
 }
 
 /// An event's data: an object whose fields are JSON, and perhaps a moment that is counted from the commit.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Data {
     /// The fields, in order.
-    pub fields: Vec<(&'static str, Json)>,
+    pub fields: Vec<(Cow<'static, str>, Json)>,
     /// The field that holds a moment; without one it is null. The store that commits knows what time it is.
-    pub moment: Option<(&'static str, Option<When>)>,
+    pub moment: Option<(Cow<'static, str>, Option<When>)>,
 }
 
 impl Data {
@@ -109,28 +111,28 @@ impl Data {
     /// Adds a field.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<serde_json::Value>) -> Self {
-        self.fields.push((name, Json::from(value.into())));
+        self.fields.push((name.into(), Json::from(value.into())));
         self
     }
 
     /// Adds a field whose JSON is taken as it stands.
     #[must_use]
     pub fn with_json(mut self, name: &'static str, value: Json) -> Self {
-        self.fields.push((name, value));
+        self.fields.push((name.into(), value));
         self
     }
 
     /// Adds the field that holds a moment.
     #[must_use]
     pub fn with_moment(mut self, name: &'static str, moment: Option<When>) -> Self {
-        self.moment = Some((name, moment));
+        self.moment = Some((name.into(), moment));
         self
     }
 
     /// The object's text, seen from `now`.
     pub fn text(&self, now: Timestamp) -> String {
         let mut text = self.fields_text();
-        if let Some((name, moment)) = self.moment {
+        if let Some((name, moment)) = &self.moment {
             text.pop();
             let moment = moment.map(|when| when.moment(now).to_string());
             push_field(&mut text, name, &json!(moment).to_string());

@@ -60,7 +60,8 @@ pub struct Facts<'a> {
 
 /// The facts of a handed inbox that an outcome depends on. Only the instance's own step consumes signals, so an inbox
 /// with as many signals as were handed is the one that was handed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct Handed {
     /// How many signals there were.
     pub signals: u32,

@@ -88,7 +88,7 @@ pub(super) struct Decided<'a> {
     drops_inbox: bool,
     kind: &'static str,
     data: Option<String>,
-    moment: Option<&'static str>,
+    moment: Option<&'a str>,
     then_kind: Option<&'static str>,
     then_data: Option<String>,
     started_us: Option<i64>,
@@ -121,8 +121,8 @@ impl<'a> Decided<'a> {
     ) -> Self {
         let Change { head, state, output, events, consumes, .. } = change;
         let [first, others @ ..] = &events[..] else { panic!("an outcome is a transition") };
-        let moment = first.data.as_ref().and_then(|data| data.moment);
-        let (at_us, in_us) = when(moment.map_or(change.arms, |(_, moment)| moment));
+        let moment = first.data.as_ref().and_then(|data| data.moment.as_ref());
+        let (at_us, in_us) = when(moment.map_or(change.arms, |(_, moment)| *moment));
         let data = |data: &rules::Data| data.fields_text();
         let run = commit.run.as_ref();
         let by_inbox = Handed::decides(&commit.transition);
@@ -152,7 +152,7 @@ impl<'a> Decided<'a> {
             drops_inbox: change.drops_inbox,
             kind: first.kind.as_str(),
             data: first.data.as_ref().map(data),
-            moment: moment.map(|(name, _)| name),
+            moment: moment.map(|(name, _)| &**name),
             then_kind: others.first().map(|event| event.kind.as_str()),
             then_data: others.first().and_then(|event| event.data.as_ref()).map(data),
             started_us: run.map(|run| run.started_at.as_microsecond()),

@@ -1,0 +1,40 @@
+//! What a worker sends and gets is the same after its way through JSON.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::*;
+use crate::store::{Commit, Receipt};
+
+fn back<T: Serialize + DeserializeOwned>(value: &T) -> T {
+    serde_json::from_str(&serde_json::to_string(value).expect("it can be written")).expect("it can be read")
+}
+
+#[test]
+fn an_outcome_a_change_a_commit_and_a_receipt_survive_their_json_form() {
+    // Numbers keep their digits, so documents must pass through as they are.
+    let at =
+        At { step: "next".into(), state: Json::parse("state", r#"{"b":1.50,"a":[1e3]}"#).expect("JSON") };
+    let transition = Transition::Await { at, names: vec!["paid".to_owned()], timeout: Some(When::In(HOUR)) };
+    assert_eq!(back(&transition), transition);
+    assert_eq!(serde_json::to_value(&transition).expect("JSON")["await"]["names"], json!(["paid"]));
+
+    let (received, inbox) = ([SignalId(1)], [signal(1, "paid"), signal(2, "paid")]);
+    let handed = Handed::of(&inbox, &transition, &received);
+    let facts = handed.facts(&transition, &received);
+    let returned =
+        Returned { transition: &transition, version: 1, hold: Hold::Keep, received: &received, facts };
+    let change = decide(executing(), Input::Outcome(returned), NOW);
+    assert_eq!(change.events.len(), 2, "it parks, and the second signal wakes it");
+    assert_eq!(back(&change), change);
+
+    let (head, received) = (executing(), received.to_vec());
+    let commit = Commit { head, version: 1, received, transition, hold: Hold::Keep, run: None, handed };
+    assert_eq!(back(&commit), commit);
+
+    let held = Receipt::Held { seq: 3, inbox: inbox.to_vec(), now: NOW };
+    for receipt in [held, Receipt::Released, Receipt::Cancelled, Receipt::Stale, Receipt::Busy] {
+        assert_eq!(back(&receipt), receipt);
+    }
+}
