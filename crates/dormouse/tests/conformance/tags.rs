@@ -147,7 +147,7 @@ async fn too_many_or_unfit_tags_are_refused_and_nothing_is_stored(kit: Kit) {
         (client.tag(id).add("one too many"), "at most 8"),
         (client.tag(id).add(long), "64 bytes"),
         (client.tag(id).remove(""), "empty"),
-        (client.tag(id).add("x").remove("x"), "at once"),
+        (client.tag(id).add("x").remove("x"), "both added and removed"),
     ] {
         let error = call.await.expect_err("it is refused");
         assert!(error.to_string().contains(told), "{error}");

@@ -165,7 +165,7 @@ async fn a_wait_that_changed_under_waiting_instances_is_found(kit: Kit) {
     let acts = Flow::new("approval").then(act(ship).named("approval"));
     let found = diff(&kit, acts).await;
     assert_eq!(found[0].kind, DifferenceKind::WaitChanged, "{found:?}");
-    assert!(found[0].reason.ends_with("and this code waits for nothing there"), "{found:?}");
+    assert!(found[0].reason.ends_with("but this code waits for nothing there"), "{found:?}");
     let ask = |order: &Order| Unit::one(order.total);
     let asks =
         Flow::new("approval").then(dispatch("approval", ask, |order: Order, _: Answers<bool>| Ok(order)));

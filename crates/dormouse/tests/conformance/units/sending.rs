@@ -68,7 +68,7 @@ async fn an_answer_that_is_no_list_though_one_was_asked_for_fails_the_item(kit: 
     let engine = serve(&kit, &bank, Dispatch { shape: Shape::OneToMany, ..one("a") }).await;
     let id = kit.insert(m()).await;
     let output = kit.until(id, Status::Done).await.output.expect("an output").to_string();
-    assert!(output.starts_with(r#"["failed","its unit asks for a list"#), "{output}");
+    assert!(output.starts_with(r#"["failed","its unit expects a list"#), "{output}");
     assert_eq!(bank.log().len(), 1);
     engine.shutdown().await;
 }
