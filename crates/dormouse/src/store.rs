@@ -7,6 +7,8 @@ pub mod sqlite;
 
 mod access;
 mod declared;
+#[cfg(test)]
+mod json;
 mod operate;
 mod progress;
 mod query;

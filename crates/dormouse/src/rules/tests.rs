@@ -1,6 +1,5 @@
 //! The rules that a person would look for by name, and what holds for every status and every input.
 
-mod json;
 mod table;
 
 use std::time::Duration;

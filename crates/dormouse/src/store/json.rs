@@ -1,11 +1,28 @@
 //! What a worker sends and gets is the same after its way through JSON.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::*;
-use crate::store::{Commit, Receipt};
+use super::{Commit, Receipt};
+use crate::rules::{Handed, Head, Hold, Input, Returned, decide};
+use crate::{At, InboxSignal, InstanceId, Json, SignalId, Transition, When, WorkerId};
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn executing() -> Head {
+    let head = Head { inbox: 2, inbox_bytes: 8, ..Head::new(InstanceId(1), "m", 1, "start") };
+    decide(head, Input::Claim(WorkerId(7)), NOW).head
+}
+
+fn signal(id: i64, name: &str) -> InboxSignal {
+    let (name, payload) = (name.to_owned(), Json::null());
+    InboxSignal { id: SignalId(id), name, payload, dedup_key: None, at: NOW }
+}
 
 fn back<T: Serialize + DeserializeOwned>(value: &T) -> T {
     serde_json::from_str(&serde_json::to_string(value).expect("it can be written")).expect("it can be read")
