@@ -21,6 +21,10 @@ pub(crate) trait Behind: Send + Sync {
     fn items(&self, unit: UnitId, from_item: u32, items_max: usize) -> Later<'_, Vec<Interaction>>;
 
     /// Opens a transaction for the step's own writes.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        allow(dead_code, reason = "only PostgreSQL keeps a transaction open for a step")
+    )]
     fn begin(&self) -> Later<'_, Rider>;
 
     /// Whether closures can run inside the commit.
@@ -90,6 +94,10 @@ impl Own {
     }
 
     /// The transaction that rides with the outcome, opened by the first call.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        allow(dead_code, reason = "only PostgreSQL keeps a transaction open for a step")
+    )]
     pub(crate) async fn transaction(&self) -> Result<MutexGuard<'_, Option<Rider>>> {
         let mut rider = self.rider.lock().await;
         if rider.is_none() {
