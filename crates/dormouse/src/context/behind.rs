@@ -23,7 +23,7 @@ pub(crate) trait Behind: Send + Sync {
     /// Opens a transaction for the step's own writes.
     #[cfg_attr(
         not(feature = "postgres"),
-        allow(dead_code, reason = "only PostgreSQL keeps a transaction open for a step")
+        expect(dead_code, reason = "only PostgreSQL keeps a transaction open for a step")
     )]
     fn begin(&self) -> Later<'_, Rider>;
 
@@ -96,7 +96,7 @@ impl Own {
     /// The transaction that rides with the outcome, opened by the first call.
     #[cfg_attr(
         not(feature = "postgres"),
-        allow(dead_code, reason = "only PostgreSQL keeps a transaction open for a step")
+        expect(dead_code, reason = "only PostgreSQL keeps a transaction open for a step")
     )]
     pub(crate) async fn transaction(&self) -> Result<MutexGuard<'_, Option<Rider>>> {
         let mut rider = self.rider.lock().await;
