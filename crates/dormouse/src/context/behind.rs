@@ -21,10 +21,6 @@ pub(crate) trait Behind: Send + Sync {
     fn items(&self, unit: UnitId, from_item: u32, items_max: usize) -> Later<'_, Vec<Interaction>>;
 
     /// Opens a transaction for the step's own writes.
-    #[cfg_attr(
-        not(feature = "postgres"),
-        expect(dead_code, reason = "only PostgreSQL keeps a transaction open for a step")
-    )]
     fn begin(&self) -> Later<'_, Rider>;
 
     /// Whether closures can run inside the commit.
