@@ -110,58 +110,52 @@ create or replace function dormouse.filled_in(
 ) returns dormouse.change[] language plpgsql as $$
 declare
     v_changes dormouse.change[];
-    o dormouse.decided;
-    i dormouse.instances;
-    c dormouse.change;
-    v_until timestamptz;
-    v_consumed json;
-    v_inserted integer;
 begin
-    foreach o in array p_batch loop
-        continue when not p_owned[o.ord];
-        select * into i from dormouse.instances where id = o.id;
-        v_until := dormouse.moment(o.at_us, o.in_us, p_now);
-        v_consumed := case when o.consumes is not null then dormouse.consumed_data(o.id, o.consumes) end;
-        c := null;
-        c.id := o.id;
-        c.status := o.status;
-        c.version := o.version;
-        c.step := o.step;
-        c.state := o.state::json;
-        c.attempt := o.attempt;
-        c.runnable_at := case when o.keeps_place then i.runnable_at else p_now end;
-        c.worker := case when o.status = 'executing' then p_worker end;
-        c.wake_at := case when o.arms then v_until end;
-        c.wake := o.wake;
-        c.awaits := o.awaits;
-        c.inbox := case when o.drops_inbox then 0 else i.inbox - coalesce(cardinality(o.consumes), 0) end;
-        c.barrier := o.barrier;
-        c.round := o.round;
-        c.paused := i.paused;
-        c.last_error := o.last_error;
-        c.output := o.output::json;
-        c.kind := o.kind;
-        c.data := dormouse.event_data(o.data, o.moment, v_until, v_consumed);
-        c.then_kind := o.then_kind;
-        c.then_data := o.then_data::json;
-        c.run := dormouse.run_of(o.started_us, o.took_us, o.progress);
-        if o.kind = 'children.spawned' then
-            -- A child whose key is taken is not inserted, and not waited for.
-            v_inserted := coalesce(p_inserted[array_position(p_parents, o.id)], 0);
-            c.barrier := least(coalesce(o.quorum, v_inserted), v_inserted);
-            c.data := dormouse.spawn_data(o.round, v_inserted, coalesce(json_array_length(o.children), 0) - v_inserted,
-                c.barrier, dormouse.spare(o, v_inserted), v_until, v_consumed);
-            c.status := case when c.barrier > 0 then 'awaiting_children' else 'runnable' end;
-            c.runnable_at := case when c.barrier > 0 then i.runnable_at else p_now end;
-            c.wake := case when c.barrier = 0 then 'children' end;
-            c.wake_at := case when c.barrier > 0 then v_until end;
-        elsif o.kind = 'unit.opened' then
-            c.data := dormouse.with_unit(c.data, p_units[o.ord]);
-            c.then_data := dormouse.with_unit(c.then_data, p_units[o.ord]);
-            c.wake_at := case when o.arms then least(v_until, p_first_late[o.ord]) end;
-        end if;
-        v_changes := v_changes || c;
-    end loop;
+    select array_agg(dormouse.change_of(
+        p_id => o.id,
+        p_status => case when not s.spawns then o.status when s.barrier > 0 then 'awaiting_children' else 'runnable' end,
+        p_version => o.version, p_step => o.step, p_state => o.state::json, p_attempt => o.attempt,
+        p_runnable_at => case when o.keeps_place and coalesce(s.barrier > 0, true) then i.runnable_at else p_now end,
+        p_worker => case when o.status = 'executing' then p_worker end,
+        p_wake_at => case
+            when s.barrier = 0 then null
+            when u.id is not null then case when o.arms then least(w.until, u.first_late) end
+            when o.arms then w.until
+        end,
+        p_wake => case when s.barrier = 0 then 'children' when not s.spawns then o.wake end,
+        p_awaits => o.awaits,
+        p_inbox => case when o.drops_inbox then 0 else i.inbox - coalesce(cardinality(o.consumes), 0) end,
+        p_barrier => case when s.spawns then s.barrier else o.barrier end,
+        p_round => o.round, p_paused => i.paused, p_error => o.last_error, p_output => o.output::json,
+        p_kind => o.kind,
+        p_data => case
+            when s.spawns then dormouse.spawn_data(o.round, s.inserted, coalesce(json_array_length(o.children), 0) - s.inserted,
+                s.barrier, dormouse.spare(o, s.inserted), w.until, w.consumed)
+            when o.kind = 'unit.opened' then
+                dormouse.with_unit(dormouse.event_data(o.data, o.moment, w.until, w.consumed), u.id)
+            else dormouse.event_data(o.data, o.moment, w.until, w.consumed)
+        end,
+        p_then_kind => o.then_kind,
+        p_then_data => case
+            when o.kind = 'unit.opened' then dormouse.with_unit(o.then_data::json, u.id)
+            else o.then_data::json
+        end,
+        p_run => dormouse.run_of(o.started_us, o.took_us, o.progress)
+    ) order by o.ord)
+    into v_changes
+    from unnest(p_batch) o join dormouse.instances i on i.id = any (array[o.id])
+    cross join lateral (
+        select dormouse.moment(o.at_us, o.in_us, p_now) as until,
+            case when o.consumes is not null then dormouse.consumed_data(o.id, o.consumes) end as consumed
+    ) w
+    -- A child whose key is taken is not inserted, and not waited for.
+    cross join lateral (
+        select spawns, inserted, case when spawns then least(coalesce(o.quorum, inserted), inserted) end as barrier
+        from (select o.kind = 'children.spawned', coalesce(p_inserted[array_position(p_parents, o.id)], 0))
+            n (spawns, inserted)
+    ) s
+    cross join lateral (select p_units[o.ord] as id, p_first_late[o.ord] as first_late) u
+    where p_owned[o.ord];
     return v_changes;
 end
 $$;

@@ -3,6 +3,7 @@
 use rusqlite::{OptionalExtension, params};
 
 use super::barrier;
+use super::counts::Place;
 use super::insert::{Parentage, insert};
 use super::operate::end_or_undo_tree;
 use super::query::{inbox, inbox_signal};
@@ -13,12 +14,19 @@ use crate::rules::{self, Consumed, Facts, Hold, Returned};
 use crate::signal::CANCEL;
 use crate::store::{Commit, Receipt};
 use crate::{
-    Delivered, EventKind, InboxSignal, Inserted, InstanceId, Json, Result, SignalId, Spawn, Status,
+    Delivered, Error, EventKind, InboxSignal, Inserted, InstanceId, Json, Result, SignalId, Spawn, Status,
     Transition, WorkerId,
 };
 
+/// Nothing will ever read the signals of a `done` instance: it cannot be retried. The inbox of one that failed or was cancelled
+/// is only out of sight, so that a retry finds its inputs again.
+const DROP_INBOX: &str = "delete from signals where instance = ?1";
+
 pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Receipt> {
     if let Some(receipt) = run_ahead(tx, worker, commit)? {
+        return Ok(receipt);
+    }
+    if let Some(receipt) = plain_end(tx, worker, commit)? {
         return Ok(receipt);
     }
     let Some(mut row) =
@@ -49,9 +57,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
     row.change.run.clone_from(&commit.run);
     rules::outcome(&mut row.change, &returned, tx.now());
     if row.change.drops_inbox {
-        // Nothing will ever read these: a `done` instance cannot be retried. The inbox of one that failed or was
-        // cancelled is only out of sight, so that a retry finds its inputs again.
-        tx.sql("delete from signals where instance = ?1")?.execute([commit.head.id.0])?;
+        tx.sql(DROP_INBOX)?.execute([commit.head.id.0])?;
     }
     if let Transition::Spawn(spawn) = transition {
         barrier::raise(tx, row.head(), row.change.spare, spawn.on_release)?;
@@ -85,16 +91,46 @@ fn run_ahead(tx: &Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Option<Re
     {
         return Ok(None);
     }
-    let seq = commit.head.seq + 1;
-    if commit.head.keeps_history {
-        let kind = EventKind::StepCompleted.as_str();
-        let mut record = tx.sql(include_str!("record.sql"))?;
-        let (started_at, took, progress) = run_columns(commit.run.as_ref());
-        let (id, now, data) = (commit.head.id.0, tx.now_us(), None::<&str>);
-        record
-            .execute(params![id, seq, kind, version, step, now, data, state, started_at, took, progress])?;
+    record_plain(tx, commit, EventKind::StepCompleted, version, step, Some(state))?;
+    Ok(Some(Receipt::Held { seq: commit.head.seq + 1, inbox: Vec::new(), now: tx.now() }))
+}
+
+/// The other hot path: a `done` that no parent, lane or key waits for. The head is not loaded, and few columns are written.
+fn plain_end(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Option<Receipt>> {
+    let Transition::Done { output } = &commit.transition else { return Ok(None) };
+    let id = commit.head.id;
+    let mut read = tx.sql(include_str!("commit_done_read.sql"))?;
+    let mut rows = read.query((id.0, commit.head.seq, worker.0, commit.received.len() as i64))?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let text = |index: usize| Ok::<_, Error>(row.get_ref(index)?.as_str().map_err(rusqlite::Error::from)?);
+    let (namespace, queue, machine, version, step) = (text(0)?, text(1)?, text(2)?, row.get(3)?, text(4)?);
+    let (now, output) = (tx.now_us(), output.as_str());
+    tx.sql(include_str!("commit_done.sql"))?.execute((id.0, now, output))?;
+    tx.sql(DROP_INBOX)?.execute([id.0])?;
+    record_plain(tx, commit, EventKind::Done, version, step, None)?;
+    tx.counts.add(Place { namespace, queue, machine, version, step, status: Status::Done }, 1);
+    tx.effects.ended.push(id);
+    Ok(Some(Receipt::Released))
+}
+
+/// Records the one event of a commit that was not decided by loading its row.
+fn record_plain(
+    tx: &Tx<'_>,
+    commit: &Commit,
+    kind: EventKind,
+    version: u32,
+    step: &str,
+    state: Option<&str>,
+) -> Result<()> {
+    if !commit.head.keeps_history {
+        return Ok(());
     }
-    Ok(Some(Receipt::Held { seq, inbox: Vec::new(), now: tx.now() }))
+    let (started_at, took, progress) = run_columns(commit.run.as_ref());
+    let (id, seq, now, data) = (commit.head.id.0, commit.head.seq + 1, tx.now_us(), None::<&str>);
+    let kind = kind.as_str();
+    tx.sql(include_str!("record.sql"))?
+        .execute(params![id, seq, kind, version, step, now, data, state, started_at, took, progress])?;
+    Ok(())
 }
 
 /// The first awaited signal in the inbox that the parking step was not handed.

@@ -1,6 +1,7 @@
 //! Delivering signals: store the row, then wake the instance if it is parked on its name.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use rusqlite::params;
 
@@ -39,58 +40,29 @@ pub(super) fn deliver_to<'a>(
 ) -> Result<Vec<Delivered>> {
     let mut delivered = Vec::new();
     // In the order of their ids: of those whose wake takes the same key, the oldest gets it.
-    let mut targets: BTreeMap<InstanceId, Option<Woken<'a>>> = BTreeMap::new();
-    for (place, Sent { target, namespace, signal, inbox_max }) in batch.enumerate() {
-        let hears = |row: &Row| {
-            let Head { status, namespace: of, .. } = row.head();
-            !status.is_terminal() && namespace.is_none_or(|name| name == of)
+    let mut targets = BTreeMap::new();
+    for (place, sent) in batch.enumerate() {
+        let answer = match sent.target.map(|id| target(tx, &mut targets, id)).transpose()?.flatten() {
+            Some(target) if sent.may_go_to(target.row.head()) => {
+                let answer = store(tx, target.row.head(), &sent)?;
+                if let Delivered::Accepted { id, .. } = answer {
+                    target.meets(Woken { place, id, signal: sent.signal });
+                }
+                answer
+            }
+            _ => Delivered::NoTarget,
         };
-        let row = target.map(|id| tx.load(id)).transpose()?.flatten();
-        let Some(mut head) = row.filter(hears).map(|row| row.change.head) else {
-            delivered.push(Delivered::NoTarget);
-            continue;
-        };
-        let (payload, dedup_key) = (signal.payload.as_str(), &signal.dedup_key);
-        let bytes = head.inbox_bytes + payload.len() as u64;
-        if !inbox_max.allows(head.inbox as usize + 1, bytes) {
-            let is_there = "select 1 from signals where instance = ?1 and dedup_key = ?2";
-            let repeats = dedup_key.is_some() && tx.sql(is_there)?.exists((head.id.0, dedup_key))?;
-            delivered.push(if repeats { Delivered::Duplicate } else { Delivered::InboxFull });
-            continue;
-        }
-        let stored = tx.sql(include_str!("deliver.sql"))?.execute(params![
-            head.id.0,
-            signal.name,
-            dedup_key,
-            tx.now_us(),
-            payload
-        ])?;
-        if stored == 0 {
-            delivered.push(Delivered::Duplicate);
-            continue;
-        }
-        let id = SignalId(tx.conn().last_insert_rowid());
-        delivered.push(Delivered::Accepted { id, woke: false });
-        let woken = targets.entry(head.id).or_default();
-        rules::arrive(&mut head, payload.len());
-        tx.note_inbox(&head)?;
-        if rules::awaited_by(&head, &signal.name) {
-            woken.get_or_insert(Woken { place, id, signal });
-        }
+        delivered.push(answer);
     }
-    for (target, woken) in targets {
-        let Some(Woken { place, id, signal }) = woken else { continue };
-        let NewSignal { name, payload, dedup_key } = signal.clone();
-        let mut row = tx.load(target)?.expect("it has just been sent a signal");
-        rules::wake_by_signal(
-            &mut row.change,
-            &InboxSignal { id, name, payload, dedup_key, at: tx.now() },
-            tx.now(),
-        );
-        tx.save(&mut row)?;
-        delivered[place] = Delivered::Accepted { id, woke: true };
-    }
+    wake(tx, targets, &mut delivered)?;
     Ok(delivered)
+}
+
+/// An instance that signals of a batch go to, as it is after those that were stored.
+struct Addressed<'a> {
+    row: Row,
+    arrived: bool,
+    woken: Option<Woken<'a>>,
 }
 
 /// The signal that wakes an instance, and its place in the batch.
@@ -98,4 +70,82 @@ struct Woken<'a> {
     place: usize,
     id: SignalId,
     signal: &'a NewSignal,
+}
+
+/// A target is loaded once, however many signals of the batch it gets.
+fn target<'t, 'a>(
+    tx: &Tx<'_>,
+    targets: &'t mut BTreeMap<InstanceId, Addressed<'a>>,
+    id: InstanceId,
+) -> Result<Option<&'t mut Addressed<'a>>> {
+    Ok(match targets.entry(id) {
+        Entry::Occupied(found) => Some(found.into_mut()),
+        Entry::Vacant(vacant) => {
+            let row = tx.load(id)?;
+            row.map(|row| vacant.insert(Addressed { row, arrived: false, woken: None }))
+        }
+    })
+}
+
+impl Sent<'_> {
+    fn may_go_to(&self, head: &Head) -> bool {
+        !head.status.is_terminal() && self.namespace.is_none_or(|name| name == head.namespace)
+    }
+}
+
+impl<'a> Addressed<'a> {
+    /// A signal is in its inbox.
+    fn meets(&mut self, woken: Woken<'a>) {
+        let head = &mut self.row.change.head;
+        self.arrived = true;
+        rules::arrive(head, woken.signal.payload.as_str().len());
+        if rules::awaited_by(head, &woken.signal.name) {
+            self.woken.get_or_insert(woken);
+        }
+    }
+}
+
+fn store(tx: &Tx<'_>, head: &Head, sent: &Sent<'_>) -> Result<Delivered> {
+    let NewSignal { name, payload, dedup_key } = sent.signal;
+    let payload = payload.as_str();
+    if !sent.inbox_max.allows(head.inbox as usize + 1, head.inbox_bytes + payload.len() as u64) {
+        let is_there = "select 1 from signals where instance = ?1 and dedup_key = ?2";
+        let repeats = dedup_key.is_some() && tx.sql(is_there)?.exists((head.id.0, dedup_key))?;
+        return Ok(if repeats { Delivered::Duplicate } else { Delivered::InboxFull });
+    }
+    let mut sql = tx.sql(include_str!("deliver.sql"))?;
+    if sql.execute(params![head.id.0, name, dedup_key, tx.now_us(), payload])? == 0 {
+        return Ok(Delivered::Duplicate);
+    }
+    Ok(Delivered::Accepted { id: SignalId(tx.conn().last_insert_rowid()), woke: false })
+}
+
+/// Writes what the signals did to their targets. A wake that fails for a taken key may change the others of this batch, its
+/// parent for one: after such a one they are loaded again.
+fn wake(
+    tx: &mut Tx<'_>,
+    targets: BTreeMap<InstanceId, Addressed<'_>>,
+    delivered: &mut [Delivered],
+) -> Result<()> {
+    let mut touched_others = false;
+    for target in targets.values().filter(|target| target.arrived && target.woken.is_none()) {
+        tx.note_inbox(target.row.head())?;
+    }
+    for Addressed { mut row, woken, .. } in targets.into_values() {
+        let Some(Woken { place, id, signal }) = woken else { continue };
+        if touched_others {
+            tx.note_inbox(row.head())?;
+            row = tx.load(row.id())?.expect("it has just been sent a signal");
+            if !rules::awaited_by(row.head(), &signal.name) {
+                continue;
+            }
+        }
+        let NewSignal { name, payload, dedup_key } = signal.clone();
+        let signal = InboxSignal { id, name, payload, dedup_key, at: tx.now() };
+        rules::wake_by_signal(&mut row.change, &signal, tx.now());
+        tx.save(&mut row)?;
+        touched_others |= row.head().status.is_terminal();
+        delivered[place] = Delivered::Accepted { id, woke: true };
+    }
+    Ok(())
 }
