@@ -27,7 +27,7 @@ pub(super) struct Committer {
 
 /// An outcome on its way to the store.
 pub(super) struct Pending {
-    commit: Commit,
+    commit: Box<Commit>,
     receipt: oneshot::Sender<Receipt>,
 }
 
@@ -38,7 +38,7 @@ impl Committer {
     }
 
     /// Resolves when the outcome is durable or refused; `None` if the engine is gone.
-    pub(super) async fn commit(&self, commit: Commit) -> Option<Receipt> {
+    pub(super) async fn commit(&self, commit: Box<Commit>) -> Option<Receipt> {
         let (receipt, committed) = oneshot::channel();
         self.commits.send(Pending { commit, receipt }).await.ok()?;
         committed.await.ok()
@@ -88,15 +88,17 @@ fn gather(first: Pending, pending: &mut mpsc::Receiver<Pending>, group: &mut Vec
 
 /// Writes a group and hands out its receipts; those that could not be written yet are left over.
 async fn write_group(shared: Arc<Shared>, group: Vec<Pending>) -> Vec<Pending> {
-    let commits = group.iter().map(|pending| pending.commit.clone()).collect();
-    let receipts = write(&shared, commits).await;
-    assert_eq!(receipts.len(), group.len(), "every outcome has a receipt");
+    let split = |Pending { commit, receipt }| (commit, receipt);
+    let (commits, waiting): (Vec<_>, Vec<_>) = group.into_iter().map(split).unzip();
+    let commits: Arc<[Commit]> = commits.into_iter().map(|commit| *commit).collect();
+    let receipts = write(&shared, commits.clone()).await;
+    assert_eq!(receipts.len(), waiting.len(), "every outcome has a receipt");
     let mut busy = Vec::new();
-    for (receipt, pending) in receipts.into_iter().zip(group) {
-        match receipt {
-            Receipt::Busy => busy.push(pending),
+    for ((answer, receipt), commit) in receipts.into_iter().zip(waiting).zip(commits.iter()) {
+        match answer {
+            Receipt::Busy => busy.push(Pending { commit: Box::new(commit.clone()), receipt }),
             // A step that was abandoned meanwhile does not wait for its receipt.
-            receipt => drop(pending.receipt.send(receipt)),
+            answer => drop(receipt.send(answer)),
         }
     }
     busy

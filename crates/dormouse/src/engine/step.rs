@@ -36,7 +36,11 @@ pub(super) async fn run(shared: &Shared, starting: Starting, place: RunningPlace
     let mut place = Some(place);
     let is_apart = row.is_apart;
     let mut runner = Runner::new(shared, row, cancel, handed_out);
-    if (is_apart && !runner.read().await) || !runner.lift().await {
+    // What is rare has a future of its own: this one is moved for every row.
+    if is_apart && !Box::pin(runner.read()).await {
+        return;
+    }
+    if runner.is_older() && !Box::pin(runner.lift()).await {
         return;
     }
     loop {
@@ -144,13 +148,14 @@ impl<'a> Runner<'a> {
         false
     }
 
-    /// Migrates the row if it was claimed at an older version. Returns false if the claim has ended: a row that cannot
-    /// be lifted fails.
+    /// Whether the row was claimed at an older version.
+    fn is_older(&self) -> bool {
+        self.version != self.machine.version()
+    }
+
+    /// Migrates a row of an older version. Returns false if the claim has ended: a row that cannot be lifted fails.
     async fn lift(&mut self) -> bool {
         let (from, to) = (self.version, self.machine.version());
-        if from == to {
-            return true;
-        }
         let lifted = catch_unwind(AssertUnwindSafe(|| self.machine.migrate(from, self.at.clone())));
         let reason = match lifted {
             Ok(Ok(at)) => {
@@ -197,7 +202,7 @@ impl<'a> Runner<'a> {
         let commit = self.commit_of(transition, hold, Some(run));
         let commit = match self.cx.own.take() {
             Ok(None) => commit,
-            Ok(Some(rider)) => match self.commit_with(commit.clone(), rider).await {
+            Ok(Some(rider)) => match Box::pin(self.commit_with((*commit).clone(), rider)).await {
                 Carried::Receipt(receipt) => return Some((receipt, commit.transition.next().cloned())),
                 Carried::Alone(transition) => self.commit_of(transition, hold, commit.run),
                 Carried::Lost => return None,
@@ -205,7 +210,7 @@ impl<'a> Runner<'a> {
             Err(still_writes) => {
                 // The task that was left behind keeps the old one; the next step of this run has its own.
                 self.cx.own = Arc::new(Own::new(self.shared.behind.clone()));
-                let transition = self.handled(StepError::Error(Box::new(still_writes))).await;
+                let transition = Box::pin(self.handled(StepError::Error(Box::new(still_writes)))).await;
                 drop(self.cx.own.take());
                 self.commit_of(transition, hold, commit.run)
             }
@@ -221,8 +226,8 @@ impl<'a> Runner<'a> {
         self.shared.committer.commit(failed).await;
     }
 
-    /// The commit of an outcome. Every commit of the engine is made here.
-    fn commit_of(&self, transition: Transition, hold: Hold, run: Option<Run>) -> Commit {
+    /// The commit of an outcome. Every commit of the engine is made here. It is large, so it is moved by its address.
+    fn commit_of(&self, transition: Transition, hold: Hold, run: Option<Run>) -> Box<Commit> {
         let (Self { cx, version, .. }, head) = (self, self.head.clone());
         // A step that parks was handed all of them; only those that it could read are consumed.
         let received = match &transition {
@@ -230,7 +235,7 @@ impl<'a> Runner<'a> {
             _ => cx.received_ids(),
         };
         let handed = Handed::of(&cx.inbox, &transition, &received);
-        Commit { head, version: *version, received, transition, hold, run, handed }
+        Box::new(Commit { head, version: *version, received, transition, hold, run, handed })
     }
 
     fn hold_after(&mut self, transition: &Transition) -> Hold {
@@ -271,7 +276,7 @@ impl<'a> Runner<'a> {
             .record(started.elapsed());
         match ran.and_then(|transition| self.checked(transition)) {
             Ok(transition) => transition,
-            Err(error) => self.handled(error).await,
+            Err(error) => Box::pin(self.handled(error)).await,
         }
     }
 
