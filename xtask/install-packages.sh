@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs Debian packages for the tests: PostgreSQL's server, PgBouncer, the NATS server, Python, Chromium. It starts none
-# of their services, creates no cluster, and leaves existing ones alone.
+# Installs Debian packages for the tests: PostgreSQL's server, PgBouncer, the NATS server, Python, Chromium, and what reads
+# the files in deploy/. It starts none of their services, creates no cluster, and leaves existing ones alone.
 #
 # Usage: install-packages.sh PACKAGE...
 set -eu
@@ -53,6 +53,8 @@ $as_root env DEBIAN_FRONTEND=noninteractive $install $packages || cannot "apt-ge
 for package in $packages; do
     case "$package" in
         pgbouncer) $as_root update-rc.d pgbouncer disable || true ;;
-        nats-server) if command -v systemctl >/dev/null; then $as_root systemctl disable nats-server || true; fi ;;
+        nats-server | prometheus | caddy | nginx-light)
+            if command -v systemctl >/dev/null; then $as_root systemctl disable "${package%-light}" || true; fi
+            ;;
     esac
 done

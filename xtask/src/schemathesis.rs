@@ -3,12 +3,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::postgres::Database;
-use crate::shop::{self, Shop, dormouse};
-use crate::{Result, install_packages, root, run, run_within};
+use crate::shop::{self, Shop, dormouse, make_key};
+use crate::{Result, root, run, run_within, tools};
 
 /// Every program it needs, by version.
 const REQUIREMENTS: &str = "xtask/schemathesis.txt";
@@ -62,55 +62,8 @@ fn schemathesis(python: &Path, shop: &Shop) -> Command {
     command
 }
 
-fn make_key(db: &str) -> Result<String> {
-    let args = ["--db", db, "keys", "create", "--label", "schemathesis", "--scope", "admin"];
-    let output = dormouse(&args).output().map_err(|error| format!("cannot run dormouse: {error}"))?;
-    let key = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if !output.status.success() || key.is_empty() {
-        return Err(format!("no API key was created: {}", String::from_utf8_lossy(&output.stderr)));
-    }
-    Ok(key)
-}
-
 /// The Python of a virtual environment with schemathesis.
 fn environment() -> Result<PathBuf> {
-    let home = root().join("target/tools/schemathesis");
-    let python = home.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
-    let wanted = fs::read_to_string(root().join(REQUIREMENTS))
-        .map_err(|error| format!("cannot read {REQUIREMENTS}: {error}"))?;
-    // Written when the installation is complete.
-    let whole = home.join("requirements.txt");
-    if fs::read_to_string(&whole).is_ok_and(|installed| installed == wanted) {
-        return Ok(python);
-    }
-    require_python()?;
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home))?;
-    let mut pip = Command::new(&python);
-    pip.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--requirement",
-        REQUIREMENTS,
-    ]);
-    run(pip.current_dir(root())).map_err(|error| {
-        format!(
-            "schemathesis could not be installed ({error}): it comes from PyPI, which pip has to reach, and needs \
-             Python 3.10 or newer; without it there is `cargo xtask test --fast`"
-        )
-    })?;
-    fs::write(&whole, wanted).map_err(|error| format!("cannot write {}: {error}", whole.display()))?;
-    Ok(python)
-}
-
-/// Debian packages the module for virtual environments separately from Python.
-fn require_python() -> Result {
-    let mut python = Command::new("python3");
-    python.args(["-c", "import ensurepip, venv"]).stdout(Stdio::null()).stderr(Stdio::null());
-    if python.status().is_ok_and(|status| status.success()) {
-        return Ok(());
-    }
-    install_packages(&["python3-venv"])
+    tools::python("schemathesis", REQUIREMENTS)
+        .map_err(|error| format!("{error}; without it there is `cargo xtask test --fast`"))
 }

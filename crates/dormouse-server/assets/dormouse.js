@@ -33,6 +33,31 @@
   showChooseAll();
   tellChosen();
 
+  // The slash goes to the field that goes to an instance.
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey && byId("go")) {
+      event.preventDefault();
+      byId("go").focus();
+    }
+  });
+
+  // Copying a command, where the browser allows it.
+  if (navigator.clipboard) {
+    for (const button of document.querySelectorAll("button[data-copy]")) {
+      button.hidden = false;
+      button.addEventListener("click", () => navigator.clipboard.writeText(button.dataset.copy)
+        .then(() => { button.textContent = "Copied"; }, () => { button.hidden = true; }));
+    }
+  }
+
+  // A slider shows its moment when it is let go.
+  document.querySelector("form[data-slides]")?.addEventListener("change", (event) => event.currentTarget.requestSubmit());
+
+  // A form that goes on by itself, with a breath in between.
+  const goesOn = document.querySelector("form[data-goes-on]");
+  if (goesOn) setTimeout(() => goesOn.requestSubmit(), 250);
+
   // Show a notice once: a reload does not show it again.
   if (byId("notice")) {
     const address = new URL(location.href);

@@ -3,17 +3,24 @@
 mod admin;
 mod ahead;
 mod amend;
+mod bulk;
 mod events;
 mod instances;
 mod interactions;
+mod limits;
 mod look;
 mod operate;
 mod probes;
+mod schedules;
+mod search;
 mod signals;
 mod start;
+mod troubles;
 mod versions;
 
+pub(crate) use self::bulk::Verb;
 pub(crate) use self::look::Overview;
+pub(crate) use self::search::{conditions, statuses, told_of};
 pub(crate) use self::versions::InFlight;
 use crate::route::Route;
 
@@ -27,7 +34,13 @@ pub(crate) fn table() -> Vec<Route> {
             "Start many instances in one write",
             start::many,
         ),
-        Route::get("/v1/instances", "List instances, newest first", instances::list),
+        Route::post(
+            "/v1/instances/bulk",
+            "instance.bulk",
+            "Act on every instance that the query matches, a page at a time",
+            bulk::bulk,
+        ),
+        Route::get("/v1/instances", "List instances, newest first", search::list),
         Route::get("/v1/instances/{instance}", "Get an instance", instances::get),
         Route::get(
             "/v1/instances/{instance}/history",
@@ -35,6 +48,11 @@ pub(crate) fn table() -> Vec<Route> {
             instances::history,
         ),
         Route::get("/v1/instances/{instance}/inbox", "List the signals in its inbox", instances::inbox),
+        Route::get(
+            "/v1/instances/{instance}/mail",
+            "List its mail that is not delivered yet",
+            instances::mail,
+        ),
         Route::get(
             "/v1/instances/{instance}/children",
             "List its children, newest first",
@@ -158,9 +176,80 @@ pub(crate) fn table() -> Vec<Route> {
             "Resume a queue after a pause",
             operate::resume_queue,
         ),
+        Route::get(
+            "/v1/limits",
+            "List limits and how much of each is in use, in the order of their names",
+            limits::list,
+        ),
+        Route::post(
+            "/v1/limits/{limit}",
+            "limit.set",
+            "Limit how many instances of a lane, or of each lane of a family, run at a time",
+            limits::set,
+        ),
+        Route::post("/v1/limits/{limit}/remove", "limit.remove", "Remove a limit", limits::remove),
+        Route::get("/v1/shares", "List shares whose weight is not 1", look::shares),
+        Route::post(
+            "/v1/shares/{share}/weigh",
+            "share.weigh",
+            "Set how many instances a share is served in each of its turns",
+            operate::weigh_share,
+        )
+        .admin(),
+        Route::post("/v1/schedules", "schedule.create", "Create a schedule", schedules::create),
+        Route::get("/v1/schedules", "List live schedules, newest first", schedules::list),
+        Route::get("/v1/schedules/{schedule}", "Get a schedule", schedules::get),
+        Route::get("/v1/schedules/{schedule}/next", "List its next occurrences", schedules::next),
+        Route::get("/v1/schedules/{schedule}/runs", "List what it started, newest first", schedules::runs),
+        Route::post(
+            "/v1/schedules/{schedule}/change",
+            "schedule.change",
+            "Change it; it counts from now on",
+            schedules::change,
+        ),
+        Route::post(
+            "/v1/schedules/{schedule}/reset",
+            "schedule.reset",
+            "Make it again what code declares",
+            schedules::reset,
+        ),
+        Route::post("/v1/schedules/{schedule}/pause", "schedule.pause", "Pause it", schedules::pause),
+        Route::post(
+            "/v1/schedules/{schedule}/resume",
+            "schedule.resume",
+            "Resume it after a pause",
+            schedules::resume,
+        ),
+        Route::post(
+            "/v1/schedules/{schedule}/run",
+            "schedule.run",
+            "Start one run now, beside the calendar",
+            schedules::run,
+        ),
+        Route::post(
+            "/v1/schedules/{schedule}/backfill",
+            "schedule.backfill",
+            "Start every occurrence of a past range that was not started before",
+            schedules::backfill,
+        ),
+        Route::post(
+            "/v1/schedules/{schedule}/delete",
+            "schedule.delete",
+            "Delete it; its runs go on",
+            schedules::delete,
+        ),
         Route::get("/v1/workers", "List the workers that serve this namespace", look::workers),
         Route::get("/v1/stats", "Get counts, depths and ages", look::stats),
-        Route::get("/v1/about", "Describe this server, its store, and the caller", look::about),
+        Route::get(
+            "/v1/troubles",
+            "List what keeps many instances from moving, and what to do about it",
+            troubles::list,
+        ),
+        Route::get(
+            "/v1/about",
+            "Get the versions of this server and its store, and who the caller is",
+            look::about,
+        ),
         Route::get("/v1/events", "Stream changes as they happen", events::watch).lasting(),
         Route::post(
             "/v1/api-keys",

@@ -26,7 +26,7 @@ impl App {
         problem: &Problem,
     ) {
         if problem.cause.status().is_client_error() {
-            let entry = entry(caller, what, target, problem.cause.word());
+            let entry = entry(caller, what, target, &problem.audited());
             self.refusals.note(&self.store, entry).await;
         }
     }

@@ -8,6 +8,7 @@ mod beside;
 mod load;
 mod ratios;
 mod report;
+mod schedules;
 
 use dormouse::{BoxError, History};
 

@@ -5,18 +5,25 @@
 
 mod admin;
 mod ahead;
+mod bulk;
+mod config;
 pub(crate) mod conn;
 mod doctor;
 mod failure;
+mod health;
 mod inbox;
 mod instances;
 mod interactions;
+mod limits;
 mod log;
 mod look;
+mod mail;
 mod migrate;
 mod operate;
 mod output;
+mod program;
 mod run;
+mod schedules;
 mod signal;
 mod tls;
 mod watch;
@@ -28,7 +35,9 @@ use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+/// The parser of the command line, for programs that add commands.
+pub use clap;
+use clap::{Parser, Subcommand};
 use dormouse::store::{Store, shown};
 use dormouse::{Client, Engine, EngineBuilder, Json};
 
@@ -36,6 +45,8 @@ use self::conn::Conn;
 pub use self::failure::{EXIT_CODES, Failure};
 pub use self::log::Log;
 use self::output::Output;
+pub use self::program::Program;
+use crate::settings::Settings;
 use crate::{Access, Server};
 
 /// Registers a program's machines with an engine.
@@ -64,6 +75,9 @@ pub struct Globals {
         conflicts_with = "server"
     )]
     pub db: Option<String>,
+    /// The settings file [default: dormouse.toml, if there is one]
+    #[arg(long, global = true, value_name = "FILE", env = "DORMOUSE_CONFIG", hide_env_values = true)]
+    pub config: Option<PathBuf>,
     /// Connect to a server instead of opening a database, such as http://127.0.0.1:7878 or an https address
     #[arg(long, global = true, value_name = "URL", env = "DORMOUSE_SERVER", hide_env_values = true)]
     pub server: Option<String>,
@@ -79,6 +93,9 @@ pub struct Globals {
     /// The format of log lines; RUST_LOG selects what is logged
     #[arg(long, global = true, value_name = "FORM", value_enum)]
     pub log: Option<Log>,
+    /// What the settings file and the environment say, once they are read.
+    #[arg(skip)]
+    settings: Settings,
 }
 
 /// The commands.
@@ -88,7 +105,7 @@ pub enum Command {
     /// Serve the dashboard and the HTTP API, and run this program's machines
     Serve(run::Serve),
     /// Run this program's machines, without HTTP
-    Worker,
+    Worker(run::Worker),
     /// Create the database, or bring its schema up to date
     Migrate(migrate::Migrate),
     /// Start an instance
@@ -103,6 +120,8 @@ pub enum Command {
     History(instances::History),
     /// Show the signals in an instance's inbox, or drop or edit one
     Inbox(inbox::Inbox),
+    /// Show the mail of an instance that is not delivered yet
+    Mail(instances::One),
     /// List an instance's children
     Children(instances::One),
     /// Show the result of an instance, or wait for it
@@ -111,6 +130,8 @@ pub enum Command {
     Explain(instances::One),
     /// Show what an instance would do if something happened to it; runs and changes nothing
     WhatIf(ahead::WhatIf),
+    /// Retry, cancel, signal, pause, resume or fork every instance that matches a filter
+    Bulk(bulk::Bulk),
     /// Signal an instance, or all instances that match a filter
     Signal(signal::Signal),
     /// Show which signals are awaited, or which instances await one
@@ -130,8 +151,18 @@ pub enum Command {
     Tag(operate::Tag),
     /// Start a new instance from an event in another one's history
     Fork(operate::Fork),
+    /// List, create and operate schedules: what starts again and again
+    #[command(subcommand)]
+    Schedules(schedules::Schedules),
     /// List queues, their depths, and whether they are paused
     Queues,
+    /// List, set and remove limits: how many instances of a lane run at a time
+    #[command(subcommand)]
+    Limits(limits::Limits),
+    /// List shares whose weight is not 1
+    Shares,
+    /// Set how many instances a share is served in each of its turns
+    Weigh(operate::Weigh),
     /// List workers
     Workers,
     /// List machines and the steps their instances are at
@@ -145,6 +176,10 @@ pub enum Command {
     Audit(admin::AuditArgs),
     /// Remove instances that ended long ago
     Gc(admin::Gc),
+    /// Show the settings, and where each comes from; takes the options of `serve`
+    Config(run::Serve),
+    /// Ask a server whether it is well: by default the one that `serve` starts with these settings
+    Health(health::Health),
     /// Look for problems and suggest what to do
     Doctor,
     /// Explore this program's machines without running them, and report what is wrong with them
@@ -180,11 +215,9 @@ pub enum Command {
 /// ```
 ///
 /// The closure runs once for each engine or client that the command needs. Create what the machines share (a pool, a
-/// client of another service) outside the closure and clone it in.
+/// client of another service) outside the closure and clone it in. [`Program`] also takes a name, a version and commands.
 pub async fn main(machines: impl Fn(EngineBuilder) -> EngineBuilder + Send + Sync + 'static) -> ExitCode {
-    let cli = Cli::parse();
-    let done = run(&cli.globals, cli.command, Arc::new(machines), Cli::command).await;
-    finish(done, cli.globals.json)
+    Program::new(machines).run().await
 }
 
 /// Reports a failure, if there was one, and returns the exit code.
@@ -202,23 +235,29 @@ pub fn run(
     machines: Machines,
     definition: fn() -> clap::Command,
 ) -> Pin<Box<dyn Future<Output = Result<ExitCode, Failure>> + '_>> {
-    Box::pin(ran(globals, command, machines, definition))
+    Box::pin(async move { ran(globals, command, machines, &definition).await })
 }
 
 async fn ran(
     globals: &Globals,
     command: Command,
     machines: Machines,
-    definition: fn() -> clap::Command,
+    definition: &dyn Fn() -> clap::Command,
 ) -> Result<ExitCode, Failure> {
     let output = Output { json: globals.json };
-    globals.log(matches!(command, Command::Serve(_) | Command::Worker));
+    let globals = &globals.clone().settled()?;
+    globals.log(matches!(command, Command::Serve(_) | Command::Worker(_)));
     match command {
         Command::Serve(args) => return run::serve(globals, args, machines).await,
-        Command::Worker => return run::worker(globals, machines).await,
+        Command::Worker(args) => return run::worker(globals, &args, machines).await,
         Command::Migrate(args) => return migrate::migrate(globals, output, args).await,
+        Command::Config(args) => {
+            config::config(globals, output, &args);
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Health(args) => return health::health(globals, output, &args).await,
         Command::Check(args) => return ahead::check(output, &args, &machines),
-        Command::Graph(args) => return ahead::graph(output, &args, &machines),
+        Command::Graph(args) => return ahead::graph(globals, output, &args, &machines).await,
         Command::Diff => return ahead::diff(globals, output, &machines).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut definition(), program(), &mut std::io::stdout());
@@ -234,10 +273,12 @@ async fn ran(
         Command::Watch(args) => watch::watch(&conn, output, args).await?,
         Command::History(args) => instances::history(&conn, output, args).await?,
         Command::Inbox(args) => inbox::inbox(&conn, output, args).await?,
+        Command::Mail(args) => mail::mail(&conn, output, &args).await?,
         Command::Children(args) => instances::children(&conn, output, &args).await?,
         Command::Result(args) => return instances::result(&conn, output, args).await,
         Command::Explain(args) => instances::explain(&conn, output, &args).await?,
         Command::WhatIf(args) => ahead::what_if(&conn, output, args).await?,
+        Command::Bulk(args) => bulk::bulk(&conn, output, args).await?,
         Command::Signal(args) => signal::signal(&conn, output, args).await?,
         Command::Waiting(args) => look::waiting(&conn, output, args).await?,
         Command::Interactions(command) => interactions::interactions(&conn, output, command).await?,
@@ -247,7 +288,11 @@ async fn ran(
         Command::Resume(args) => operate::brake(&conn, output, args, "resume").await?,
         Command::Tag(args) => operate::tag(&conn, output, args).await?,
         Command::Fork(args) => operate::fork(&conn, output, args).await?,
+        Command::Schedules(command) => schedules::schedules(&conn, output, command).await?,
         Command::Queues => look::queues(&conn, output).await?,
+        Command::Limits(command) => limits::limits(&conn, output, command).await?,
+        Command::Shares => look::shares(&conn, output).await?,
+        Command::Weigh(args) => operate::weigh(&conn, output, &args).await?,
         Command::Workers => look::workers(&conn, output).await?,
         Command::Machines => look::machines(&conn, output).await?,
         Command::Stats => look::stats(&conn, output).await?,
@@ -256,8 +301,10 @@ async fn ran(
         Command::Gc(args) => admin::gc(&conn, output, args).await?,
         Command::Doctor => return doctor::doctor(&conn, output).await,
         Command::Serve(_)
-        | Command::Worker
+        | Command::Worker(_)
         | Command::Migrate(_)
+        | Command::Config(_)
+        | Command::Health(_)
         | Command::Check(_)
         | Command::Graph(_)
         | Command::Diff
@@ -267,6 +314,24 @@ async fn ran(
 }
 
 impl Globals {
+    /// Reads the settings file and the environment, and takes from them what the command line leaves open. [`main`] and
+    /// [`run`] do this; a program with commands of its own does it first.
+    pub fn settled(mut self) -> Result<Self, Failure> {
+        let settings = Settings::load(self.config.as_deref(), |name| std::env::var(name).ok())?;
+        let log = self.log.map(|log| log.word().to_owned());
+        let flags = [("db", self.db.clone()), ("namespace", self.namespace.clone()), ("log.form", log)];
+        self.settings = settings.under(flags);
+        let text = |name: &str| self.settings.text(name).map(str::to_owned);
+        (self.db, self.namespace) = (text("db"), text("namespace"));
+        self.log = self.settings.text("log.form").and_then(Log::from_word);
+        Ok(self)
+    }
+
+    /// An engine on this store with a program's machines and these settings.
+    fn engine(&self, store: Arc<dyn Store>, machines: &Machines) -> EngineBuilder {
+        self.settings.engine(machines(Engine::on(store)))
+    }
+
     /// The address of the database: the given one, or the default file.
     fn url(&self) -> String {
         match self.db.as_deref().unwrap_or("dormouse.db") {
@@ -293,6 +358,16 @@ impl Globals {
         Some(path.strip_prefix("//").unwrap_or(path).into())
     }
 
+    /// A client of the database, in the chosen namespace. It knows no machines.
+    pub async fn client(&self) -> Result<Client, Failure> {
+        self.require_file("create it with `migrate`")?;
+        let client = Client::on(self.open().await?);
+        Ok(match &self.namespace {
+            Some(namespace) => client.in_namespace(namespace)?,
+            None => client,
+        })
+    }
+
     /// Opens the database. A missing file is created; a PostgreSQL database must have been migrated.
     pub async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
         if self.server.is_some() {
@@ -301,6 +376,14 @@ impl Globals {
             ));
         }
         Ok(Client::open(&self.url()).await?.store().clone())
+    }
+
+    /// Refuses a database file that is not there.
+    fn require_file(&self, advice: &str) -> Result<(), Failure> {
+        let Some(path) = self.db_path().filter(|path| !path.exists()) else { return Ok(()) };
+        let told =
+            format!("there is no database {}: {advice}, or name another one with `--db`", path.display());
+        Err(Failure::unreachable(told))
     }
 
     async fn connect(&self, machines: &Machines) -> Result<Conn, Failure> {
@@ -316,14 +399,8 @@ impl Globals {
             }
             return Ok(Conn::There { server, api_key, namespace: self.namespace.clone() });
         }
-        if let Some(path) = self.db_path().filter(|path| !path.exists()) {
-            let told = format!(
-                "there is no database {}: create it with `migrate`, or name another one with `--db`",
-                path.display()
-            );
-            return Err(Failure::unreachable(told));
-        }
-        let client = machines(Engine::on(self.open().await?)).client();
+        self.require_file("create it with `migrate`")?;
+        let client = self.engine(self.open().await?, machines).client();
         let router = Server::new(client, Access::trusted(user()))?.router();
         Ok(Conn::Here { router, namespace: self.namespace.clone() })
     }
@@ -332,10 +409,11 @@ impl Globals {
 /// The addresses are shown without their secrets.
 impl fmt::Debug for Globals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { db, server, ca_file, namespace, json, log } = self;
+        let Self { db, config, server, ca_file, namespace, json, log, settings: _ } = self;
         let mut told = f.debug_struct("Globals");
         told.field("db", &db.as_deref().map(shown)).field("server", &server.as_deref().map(shown));
-        told.field("ca_file", ca_file)
+        told.field("config", config)
+            .field("ca_file", ca_file)
             .field("namespace", namespace)
             .field("json", json)
             .field("log", log)
@@ -378,7 +456,11 @@ fn json_argument(name: &str, text: &str) -> Result<Json, Failure> {
 
 /// A body that contains a document exactly as it was written: numbers keep their digits, and the server decides whether
 /// the document can be stored.
-fn with_document(members: serde_json::Value, name: &str, document: Option<Json>) -> BTreeMap<String, Json> {
+pub(crate) fn with_document(
+    members: serde_json::Value,
+    name: &str,
+    document: Option<Json>,
+) -> BTreeMap<String, Json> {
     let members = members.as_object().cloned().unwrap_or_default();
     let members = members.into_iter().map(|(name, value)| (name, Json::from(value)));
     members.chain(document.map(|document| (name.to_owned(), document))).collect()

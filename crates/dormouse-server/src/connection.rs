@@ -24,8 +24,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
@@ -33,8 +32,9 @@ use crate::patient::Patient;
 use crate::server::goes_on;
 
 /// An accepted connection, before its first request.
-pub(crate) struct Connection {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Connection<S> {
+    /// The socket, or TLS on it.
+    pub(crate) stream: S,
     pub(crate) from: SocketAddr,
     pub(crate) router: Router,
     /// How long a response waits for a caller that does not read it.
@@ -47,7 +47,7 @@ pub(crate) struct Connection {
 /// An endless response on its way from the service to the task that will write it.
 type GoesOn = Arc<Mutex<Option<Response<Body>>>>;
 
-impl Connection {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Connection<S> {
     /// Serves the connection in a task of its own until either side closes it.
     pub(crate) fn serve(self, http: &http1::Builder) {
         let Self { stream, from, router, answer_within, stopping, place } = self;
@@ -123,16 +123,23 @@ async fn respond(
 }
 
 /// Writes a response that ends with the connection, until the caller hangs up.
-async fn stream_out(mut io: Patient, answer: Response<Body>) -> io::Result<()> {
+async fn stream_out(
+    mut io: Patient<impl AsyncRead + AsyncWrite + Unpin>,
+    answer: Response<Body>,
+) -> io::Result<()> {
     let (head, body) = answer.into_parts();
     io.write_all(&written(head)).await?;
+    io.flush().await?;
     let mut body = body.into_data_stream();
     // Further requests on this connection are not answered.
     let mut ignored = [0; 64];
     loop {
         tokio::select! {
             part = body.next() => match part {
-                Some(Ok(bytes)) => io.write_all(&bytes).await?,
+                Some(Ok(bytes)) => {
+                    io.write_all(&bytes).await?;
+                    io.flush().await?;
+                }
                 Some(Err(error)) => return Err(io::Error::other(error)),
                 None => return io.shutdown().await,
             },

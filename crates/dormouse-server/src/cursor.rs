@@ -1,5 +1,9 @@
 //! Cursors: where a list continues. They are opaque to callers, so that their content can change.
 
+use dormouse::InstanceId;
+use dormouse::jiff::Timestamp;
+use dormouse::store::Page;
+
 use crate::problem::{Cause, Problem};
 
 /// Which list a cursor belongs to.
@@ -19,13 +23,45 @@ pub(crate) fn encode(list: List, position: i64) -> String {
 }
 
 pub(crate) fn decode(list: List, cursor: &str) -> Result<i64, Problem> {
-    read(list, cursor).ok_or_else(|| {
-        Problem::new(
-            Cause::InvalidCursor,
-            "the cursor is not from this list: pass the \
-            `next` of the previous page unchanged, to the same list",
-        )
-    })
+    read(list, cursor).ok_or_else(refused)
+}
+
+/// Where a list of instances continues: after which one, and the moment that its order goes by, if it is not in the order
+/// of ids.
+pub(crate) type After = (Option<InstanceId>, Option<Timestamp>);
+
+/// The cursor of the page after this one.
+pub(crate) fn next(page: &Page) -> Option<String> {
+    let id = page.next?;
+    let Some(at) = page.next_at else { return Some(encode(List::Instances, id.0)) };
+    let mut text = format!("{:02x}{:016x}{:016x}", List::Instances as u8, id.0, at.as_microsecond());
+    text.push_str(&format!("{:02x}", check(text.as_bytes())));
+    Some(text)
+}
+
+pub(crate) fn after(cursor: Option<&str>) -> Result<After, Problem> {
+    let Some(cursor) = cursor else { return Ok((None, None)) };
+    // With a moment it is sixteen digits longer, and without those it is as any other.
+    let (Some(first), Some(rest)) = (cursor.get(..18), cursor.get(18..)) else { return Err(refused()) };
+    let (at, sum) = rest.split_at_checked(16).unwrap_or(("", rest));
+    if at.is_empty() {
+        return Ok((Some(InstanceId(decode(List::Instances, cursor)?)), None));
+    }
+    let is_ours = u8::from_str_radix(sum, 16) == Ok(check(format!("{first}{at}").as_bytes()));
+    let moment =
+        u64::from_str_radix(at, 16).ok().and_then(|us| Timestamp::from_microsecond(us.cast_signed()).ok());
+    let id = decode(List::Instances, &format!("{first}{:02x}", check(first.as_bytes())))?;
+    match moment.filter(|_| is_ours) {
+        Some(moment) => Ok((Some(InstanceId(id)), Some(moment))),
+        None => Err(refused()),
+    }
+}
+
+fn refused() -> Problem {
+    Problem::new(
+        Cause::InvalidCursor,
+        "the cursor is not from this list: pass the `next` of the previous page unchanged, to the same list",
+    )
 }
 
 fn read(list: List, cursor: &str) -> Option<i64> {
@@ -51,6 +87,22 @@ mod tests {
         for position in [0, 1, 77, i64::MAX] {
             assert_eq!(decode(List::History, &encode(List::History, position)).ok(), Some(position));
         }
+    }
+
+    #[test]
+    fn a_cursor_of_instances_keeps_the_moment_that_their_order_goes_by() {
+        let moment = "2030-01-01T00:00:00.000007Z".parse().expect("a moment");
+        for next_at in [None, Some(moment)] {
+            let page = Page { instances: Vec::new(), next: Some(InstanceId(7)), next_at, looked: None };
+            let cursor = next(&page).expect("there is more");
+            assert_eq!(after(Some(&cursor)).ok(), Some((Some(InstanceId(7)), next_at)));
+            let mut changed = cursor.clone();
+            changed.replace_range(10..11, "9");
+            for other in [&changed, &cursor[1..], &format!("{cursor}0"), &encode(List::Inbox, 7)] {
+                assert!(after(Some(other)).is_err(), "{other}");
+            }
+        }
+        assert_eq!(next(&Page::default()), None);
     }
 
     #[test]

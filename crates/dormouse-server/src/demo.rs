@@ -7,6 +7,7 @@ mod news;
 mod order;
 mod picture;
 mod refund;
+mod till;
 mod view;
 mod world;
 
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use dormouse::store::Stats;
 use dormouse::store::sqlite::SqliteStore;
-use dormouse::{BoxError, Client, Engine, Result, Retention, Status};
+use dormouse::{BoxError, Client, Engine, Limit, Result, Retention, Status};
 use dormouse_server::Stop;
 
 use self::line_item::Warehouse;
@@ -26,6 +27,7 @@ use self::news::News;
 use self::order::Shop;
 use self::picture::{Picture, count};
 use self::refund::Refunds;
+use self::till::Till;
 use self::view::View;
 
 /// How long ended orders are kept, so that the file does not grow forever.
@@ -116,10 +118,13 @@ impl Stage {
     }
 
     async fn start(&self) -> Result<Engine> {
+        self.client.set_limit("customer", Limit::width(2)).await?;
         Engine::on(self.client.store().clone())
             .machine(Shop { meter: self.meter.clone(), news: self.news.clone() })
             .machine(Warehouse { news: self.news.clone() })
             .machine(Refunds)
+            .job(Till)
+            .schedule(till::every_half_minute())
             .queue("default", 16)
             .queue("warehouse", 16)
             .lease(Duration::from_secs(6))

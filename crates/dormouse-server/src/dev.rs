@@ -12,7 +12,13 @@ use crate::demo::Shopkeeper;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The address to listen on
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7878")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:7878",
+        env = "DORMOUSE_BIND",
+        hide_env_values = true
+    )]
     bind: SocketAddr,
     /// How many orders a new database starts with
     #[arg(long, value_name = "N", default_value_t = 100)]
@@ -32,10 +38,10 @@ pub(crate) async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
         println!("An order shop runs on {db}. Open its dashboard:\n\n    http://{address}/\n");
         println!("Some refunds wait for you at http://{address}/inbox, and orders for an approval at");
         println!("http://{address}/waiting?signal=approval. The same through the API:\n");
-        println!("    curl http://{address}/v1/interactions?status=pending");
+        println!("    curl 'http://{address}/v1/interactions?status=pending'");
         println!("    curl -H 'Content-Type: application/json' -d '{{\"output\":{{\"approved\":true}}}}' \\");
-        println!("        http://{address}/v1/interactions/ID/complete");
-        println!("    curl -N http://{address}/v1/events\n");
+        println!("        'http://{address}/v1/interactions/ID/complete'");
+        println!("    curl -N 'http://{address}/v1/events'\n");
         println!(
             "Or with this program: `dormouse ls`, `dormouse watch`, `dormouse --help`. Ctrl-C stops it."
         );

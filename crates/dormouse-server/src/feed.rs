@@ -152,6 +152,8 @@ impl Feed {
 
     async fn read(self: Arc<Self>, mut position: i64, mut reported: i64) {
         let mut moved = self.store.hub().changes();
+        // An outage is logged when it begins and when it is over, not at each try.
+        let mut fails = false;
         loop {
             moved.borrow_and_update();
             match self.store.changes(None, Some(position), ROWS_MAX).await {
@@ -166,14 +168,23 @@ impl Feed {
                         continue;
                     }
                 }
-                Err(error) => tracing::warn!(%error, "could not read changes"),
+                Err(error) => {
+                    if !std::mem::replace(&mut fails, true) {
+                        tracing::warn!(%error, "could not read changes; trying again");
+                    }
+                    tokio::time::sleep(POLL).await;
+                    continue;
+                }
+            }
+            if std::mem::take(&mut fails) {
+                tracing::warn!("changes can be read again");
             }
             match self.store.reports(Reports::After(reported), ROWS_MAX).await {
                 Ok(reports) => {
                     reported = reports.last().map_or(reported, |report| report.place);
                     self.lock().tell_reports(reports);
                 }
-                Err(error) => tracing::warn!(%error, "could not read the progress of steps"),
+                Err(error) => tracing::debug!(%error, "could not read the progress of steps"),
             }
             {
                 let mut listeners = self.lock();

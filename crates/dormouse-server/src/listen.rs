@@ -9,12 +9,12 @@ use axum::Router;
 use dormouse::{BoxError, Client};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Connection;
-use crate::{Access, Server, Stop};
+use crate::{Access, Server, Stop, Tls};
 
 /// How long requests may continue after a request to stop.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -34,16 +34,22 @@ pub async fn listen(
     stop: &mut Stop,
     ready: impl FnOnce(SocketAddr),
 ) -> io::Result<()> {
-    let listener = TcpListener::bind(bind)
-        .await
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {bind}: {error}")))?;
+    let listener = TcpListener::bind(bind).await.map_err(|error| {
+        let advice = match error.kind() {
+            io::ErrorKind::AddrInUse => "; choose another address with `--bind` (or DORMOUSE_BIND)",
+            _ => "",
+        };
+        io::Error::new(error.kind(), format!("cannot listen on {bind}: {error}{advice}"))
+    })?;
     let stopping = CancellationToken::new();
-    let answer_within = server.answers_within();
+    let (answer_within, tls) = (server.answers_within(), server.tls_files());
     let router = server.stopping(stopping.clone()).router();
     ready(listener.local_addr()?);
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
+    let entry = Entry { router, answer_within, stopping: stopping.clone(), tls: tls.clone() };
     tokio::select! {
-        () = accept(&listener, &router, &places, answer_within, &stopping) => {}
+        () = accept(&listener, &entry, &places) => {}
+        () = renewed(tls) => {}
         () = stop.requested() => {}
     }
     drop(listener);
@@ -59,14 +65,24 @@ pub async fn listen(
     Ok(())
 }
 
-/// Accepts connections for as long as it is polled.
-async fn accept(
-    listener: &TcpListener,
-    router: &Router,
-    places: &Arc<Semaphore>,
+/// What every connection gets.
+struct Entry {
+    router: Router,
     answer_within: Duration,
-    stopping: &CancellationToken,
-) {
+    stopping: CancellationToken,
+    tls: Option<Tls>,
+}
+
+/// Keeps the certificate current for as long as it is polled.
+async fn renewed(tls: Option<Tls>) {
+    match tls {
+        Some(tls) => tls.keep_current().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Accepts connections for as long as it is polled.
+async fn accept(listener: &TcpListener, entry: &Entry, places: &Arc<Semaphore>) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN);
     loop {
@@ -84,9 +100,32 @@ async fn accept(
             // It works without, only a little slower.
             tracing::debug!(%error, "TCP_NODELAY could not be set: small parts of responses may be delayed");
         }
-        let (router, stopping) = (router.clone(), stopping.clone());
-        Connection { stream, from, router, answer_within, stopping, place }.serve(&http);
+        let (router, stopping) = (entry.router.clone(), entry.stopping.clone());
+        let connection =
+            Connection { stream, from, router, answer_within: entry.answer_within, stopping, place };
+        match &entry.tls {
+            None => connection.serve(&http),
+            Some(tls) => shake_hands(connection, tls, http.clone()),
+        }
     }
+}
+
+/// Serves a connection once TLS is established, in a task of its own: a caller may take its time.
+fn shake_hands(connection: Connection<TcpStream>, tls: &Tls, http: http1::Builder) {
+    let acceptor = tls.acceptor();
+    tokio::spawn(async move {
+        let Connection { stream, from, router, answer_within, stopping, place } = connection;
+        let shaken = tokio::time::timeout(HEADERS_WITHIN, acceptor.accept(stream));
+        let Some(shaken) = stopping.run_until_cancelled(shaken).await else { return };
+        match shaken {
+            Ok(Ok(stream)) => {
+                let stream = Box::new(stream);
+                Connection { stream, from, router, answer_within, stopping, place }.serve(&http);
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "a caller did not agree on TLS"),
+            Err(_) => tracing::debug!("a caller took too long to agree on TLS"),
+        }
+    });
 }
 
 /// Who has access, as an option of the command line.

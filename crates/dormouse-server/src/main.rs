@@ -24,18 +24,29 @@ struct Cli {
 enum Command {
     /// Serve the dashboard and the HTTP API over a running demo shop: the place to start
     Dev(dev::Args),
-    /// Run the demo shop in a terminal, to watch, interrupt and start again [default command]
+    /// Run the demo shop in a terminal, to watch, interrupt and start again
     Demo(demo::Args),
     /// Benchmark a store on this machine: SQLite files, or new databases on a PostgreSQL server with --db postgres://…
     Bench(bench::Args),
     #[command(flatten)]
-    Any(cli::Command),
+    Any(Box<cli::Command>),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let Cli { globals, command } = Cli::parse();
-    let command = command.unwrap_or_else(|| Command::Demo(demo::Args::parse_from(["dormouse"])));
+    let Some(command) = command else {
+        // Nothing was asked for, so nothing is done, and that is no mistake.
+        return match Cli::command().print_help() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    };
+    let as_json = globals.json;
+    let globals = match globals.settled() {
+        Ok(globals) => globals,
+        Err(refused) => return cli::finish(Err(refused), as_json),
+    };
     let done = |()| ExitCode::SUCCESS;
     let ended = match command {
         Command::Dev(args) => dev::run(&globals, args).await.map(done),
@@ -52,7 +63,7 @@ async fn main() -> ExitCode {
         }
         // The plain binary has no machines: it serves any database and leaves running steps to the program that owns
         // it.
-        Command::Any(command) => cli::run(&globals, command, Arc::new(|engine| engine), Cli::command).await,
+        Command::Any(command) => cli::run(&globals, *command, Arc::new(|engine| engine), Cli::command).await,
     };
     cli::finish(ended, globals.json)
 }

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use dormouse::{Client, Status};
+use dormouse::jiff::Timestamp;
+use dormouse::store::{LimitView, Stats, WorkerView};
+use dormouse::{Client, Status, TroubleKind};
 use metrics::{
     Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Label, Metadata, Recorder, SharedString, Unit,
 };
@@ -17,6 +19,9 @@ const SECONDS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 /// Upper bounds of the buckets of sizes.
 const SIZES: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 256.0, 1024.0];
 
+/// Limits that have series of their own.
+const LIMITS_MAX: usize = 100;
+
 /// Collects metrics from the `metrics` facade, and renders them in the text format of Prometheus.
 #[derive(Clone, Default)]
 pub struct Exporter(Arc<Mutex<Series>>);
@@ -26,6 +31,8 @@ struct Series {
     counters: BTreeMap<Name, Arc<AtomicU64>>,
     gauges: BTreeMap<Name, Arc<AtomicU64>>,
     histograms: BTreeMap<Name, Arc<Buckets>>,
+    /// What each metric is, as the code that records it says.
+    help: BTreeMap<String, String>,
 }
 
 /// A metric and its labels, written out.
@@ -54,7 +61,7 @@ impl Exporter {
         let mut last = String::new();
         let mut head = |text: &mut String, name: &Name, kind: &str| {
             if name.metric != last {
-                let _ = writeln!(text, "# TYPE {} {kind}", name.metric);
+                family(text, &name.metric, kind, series.help.get(&name.metric).map(String::as_str));
                 last.clone_from(&name.metric);
             }
         };
@@ -73,15 +80,27 @@ impl Exporter {
         text
     }
 
+    fn describe(&self, name: &KeyName, help: &str) {
+        self.lock().help.insert(name.as_str().to_owned(), help.to_owned());
+    }
+
     fn lock(&self) -> MutexGuard<'_, Series> {
         self.0.lock().expect("no code panics while it holds this lock")
     }
 }
 
 impl Recorder for Exporter {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_counter(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
+        self.describe(&name, &help);
+    }
+
+    fn describe_gauge(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
+        self.describe(&name, &help);
+    }
+
+    fn describe_histogram(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
+        self.describe(&name, &help);
+    }
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         Counter::from_arc(self.lock().counters.entry(name(key)).or_default().clone())
@@ -134,61 +153,130 @@ impl HistogramFn for Buckets {
     }
 }
 
+/// The most values of one label. What is left out stands under `other`, so that what users name cannot make a server's
+/// metrics grow without end.
+const VALUES_MAX: usize = 100;
+
 /// The metrics of the database for this client's namespace.
 pub(crate) async fn gauges(client: &Client) -> dormouse::Result<String> {
     let namespace = client.namespace();
     let store = client.store();
     let stats = store.stats(Some(namespace.to_owned())).await?;
     let backlog = store.backlog(Some(namespace.to_owned())).await?;
-    let about = client.store().about().await?;
-    let age = |at: dormouse::jiff::Timestamp| about.now.duration_since(at).as_secs_f64().max(0.0);
-    let mut text = String::new();
-    let mut by_status: BTreeMap<(&str, Status), u64> = BTreeMap::new();
-    for row in &stats.instances {
-        *by_status.entry((&row.machine, row.status)).or_default() += row.count;
-    }
-    text += "# TYPE dormouse_instances gauge\n";
-    for ((machine, status), count) in by_status {
-        line(
-            &mut text,
-            "dormouse_instances",
-            &labels(&[("machine", machine), ("status", status.as_str())]),
-            count,
-        );
-    }
-    text += "# TYPE dormouse_queue_runnable gauge\n";
-    for queue in &backlog.queues {
-        line(&mut text, "dormouse_queue_runnable", &labels(&[("queue", &queue.name)]), queue.runnable);
-    }
-    text += "# TYPE dormouse_queue_oldest_runnable_seconds gauge\n";
-    for (queue, at) in backlog.queues.iter().filter_map(|queue| Some((queue, queue.oldest_runnable_at?))) {
-        line(
-            &mut text,
-            "dormouse_queue_oldest_runnable_seconds",
-            &labels(&[("queue", &queue.name)]),
-            age(at),
-        );
-    }
-    text += "# TYPE dormouse_awaiting gauge\n";
-    for awaited in &backlog.awaiting {
-        line(
-            &mut text,
-            "dormouse_awaiting",
-            &labels(&[("signals", &awaited.names.join(","))]),
-            awaited.count,
-        );
-    }
-    text += "# TYPE dormouse_awaiting_oldest_seconds gauge\n";
-    for awaited in &backlog.awaiting {
-        let labels = labels(&[("signals", &awaited.names.join(","))]);
-        line(&mut text, "dormouse_awaiting_oldest_seconds", &labels, age(awaited.since));
-    }
-    let serves = |worker: &&dormouse::store::WorkerView| {
-        worker.lease_until >= about.now && worker.namespaces.contains(namespace)
+    let outboxes = store.outboxes(Some(namespace.to_owned())).await?;
+    let troubles = client.troubles().await?;
+    let now = client.store().about().await?.now;
+    let age = |at: Timestamp| now.duration_since(at).as_secs_f64().max(0.0);
+    let mut text = instances(&stats);
+    let mut gauge = |name: &str, help: &str, label: &str, values: Vec<(&str, f64)>, add: Add| {
+        family(&mut text, name, "gauge", Some(help));
+        for (value, number) in bounded(values, add) {
+            line(&mut text, name, &labels(&[(label, &value)]), number);
+        }
     };
-    text += "# TYPE dormouse_workers gauge\n";
+    let queues = backlog.queues.iter().map(|queue| (&*queue.name, queue.runnable as f64));
+    gauge("dormouse_queue_runnable", "Runnable instances, by queue", "queue", queues.collect(), Add::Sum);
+    let queues =
+        backlog.queues.iter().filter_map(|queue| Some((&*queue.name, age(queue.oldest_runnable_at?))));
+    let help = "Age of the oldest instance that could be claimed, by queue";
+    gauge("dormouse_queue_oldest_runnable_seconds", help, "queue", queues.collect(), Add::Most);
+    let names: Vec<String> = backlog.awaiting.iter().map(|awaited| awaited.names.join(",")).collect();
+    let awaiting = || names.iter().map(String::as_str).zip(&backlog.awaiting);
+    let counts = awaiting().map(|(names, awaited)| (names, awaited.count as f64));
+    let help = "Instances parked on signals, by the set of names, counted up to 10000";
+    gauge("dormouse_awaiting", help, "signals", counts.collect(), Add::Sum);
+    let ages = awaiting().map(|(names, awaited)| (names, age(awaited.since)));
+    let help = "How long the instance that has waited longest is parked, by the set of names";
+    gauge("dormouse_awaiting_oldest_seconds", help, "signals", ages.collect(), Add::Most);
+    let counts = outboxes.iter().map(|outbox| (&*outbox.transport, outbox.count as f64));
+    let help = "Requests that are still to be sent, by transport, counted up to 1000";
+    gauge("dormouse_unsent", help, "transport", counts.collect(), Add::Sum);
+    let counts = outboxes.iter().map(|outbox| (&*outbox.transport, outbox.failing as f64));
+    let help = "Requests that could not be sent and are tried again, by transport, counted up to 1000";
+    gauge("dormouse_unsent_failing", help, "transport", counts.collect(), Add::Sum);
+    let ages = outboxes.iter().map(|outbox| (&*outbox.transport, age(outbox.oldest_at)));
+    let help = "Age of the oldest request that is still to be sent, by transport";
+    gauge("dormouse_unsent_oldest_seconds", help, "transport", ages.collect(), Add::Most);
+    let count = |kind| troubles.iter().filter(|trouble| trouble.kind == kind).count() as f64;
+    let kinds = TroubleKind::ALL.into_iter().map(|kind| (kind.as_str(), count(kind)));
+    let help = "What keeps many instances from moving, by kind; `doctor` says what to do";
+    gauge("dormouse_troubles", help, "kind", kinds.collect(), Add::Sum);
+    let serves = |worker: &&WorkerView| worker.lease_until >= now && worker.namespaces.contains(namespace);
+    limits(&mut text, client).await?;
+    family(&mut text, "dormouse_workers", "gauge", Some("Live workers that serve this namespace"));
     line(&mut text, "dormouse_workers", "", stats.workers.iter().filter(serves).count());
     Ok(text)
+}
+
+/// How much of each limit is in use, by its name: of a family, all its lanes together. The first names only, so that the
+/// number of series is bounded.
+async fn limits(text: &mut String, client: &Client) -> dormouse::Result<()> {
+    let limits = client.store().limits(client.namespace().to_owned(), None, LIMITS_MAX).await?;
+    let mut gauge = |metric: &str, help: &str, value: fn(&LimitView) -> u64| {
+        family(text, metric, "gauge", Some(help));
+        for limit in &limits {
+            line(text, metric, &labels(&[("limit", &limit.name)]), value(limit));
+        }
+    };
+    gauge("dormouse_limit_width", "How many may run at a time, by limit", |limit| limit.limit.width.into());
+    gauge("dormouse_limit_held", "Places that are held, by limit", |limit| limit.held);
+    gauge("dormouse_limit_waiting", "Instances that wait for a place, by limit", |limit| limit.waiting);
+    Ok(())
+}
+
+fn instances(stats: &Stats) -> String {
+    let mut text = String::new();
+    let mut by_status: BTreeMap<(&str, Status), u64> = BTreeMap::new();
+    let mut machines: Vec<(&str, f64)> = Vec::new();
+    for row in &stats.instances {
+        match machines.last_mut() {
+            Some((machine, count)) if *machine == row.machine => *count += row.count as f64,
+            _ => machines.push((&row.machine, row.count as f64)),
+        }
+    }
+    let named: Vec<_> = bounded(machines, Add::Sum).into_iter().map(|(machine, _)| machine).collect();
+    for row in &stats.instances {
+        let machine = if named.contains(&row.machine) { &*row.machine } else { OTHER };
+        *by_status.entry((machine, row.status)).or_default() += row.count;
+    }
+    family(&mut text, "dormouse_instances", "gauge", Some("Instances, by machine and status"));
+    for ((machine, status), count) in by_status {
+        let labels = labels(&[("machine", machine), ("status", status.as_str())]);
+        line(&mut text, "dormouse_instances", &labels, count);
+    }
+    text
+}
+
+const OTHER: &str = "other";
+
+/// How values that are left out are added up.
+#[derive(Clone, Copy)]
+enum Add {
+    Sum,
+    Most,
+}
+
+/// Values of one label with their numbers: the largest ones, and the others together.
+fn bounded(mut values: Vec<(&str, f64)>, add: Add) -> Vec<(String, f64)> {
+    let mut rest = Vec::new();
+    if values.len() > VALUES_MAX {
+        values.sort_by(|one, other| other.1.total_cmp(&one.1));
+        rest = values.split_off(VALUES_MAX);
+        values.sort_by_key(|(value, _)| *value);
+    }
+    let other = match add {
+        Add::Sum => rest.iter().map(|(_, number)| number).sum(),
+        Add::Most => rest.iter().map(|(_, number)| *number).fold(0.0, f64::max),
+    };
+    let other = (!rest.is_empty()).then(|| (OTHER.to_owned(), other));
+    values.into_iter().map(|(value, number)| (value.to_owned(), number)).chain(other).collect()
+}
+
+/// The head of a metric. One that nobody described is described by its name.
+fn family(text: &mut String, metric: &str, kind: &str, help: Option<&str>) {
+    let help = help.map_or_else(|| metric.replace('_', " "), str::to_owned);
+    let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+    let _ = writeln!(text, "# HELP {metric} {help}\n# TYPE {metric} {kind}");
 }
 
 fn name(key: &Key) -> Name {
@@ -220,17 +308,30 @@ mod tests {
     fn what_was_counted_is_told_in_the_text_format() {
         let exporter = Exporter::default();
         metrics::with_local_recorder(&exporter, || {
+            metrics::describe_counter!("things_total", "How many\nthings");
             metrics::counter!("things_total", "kind" => "a\"b").increment(3);
             metrics::histogram!("work_seconds").record(0.002);
             metrics::histogram!("work_seconds").record(99.0);
         });
         let text = exporter.render(&Sight::All);
         for expected in [
-            "# TYPE things_total counter\nthings_total{kind=\"a\\\"b\"} 3\n",
+            "# HELP things_total How many\\nthings\n# TYPE things_total counter\nthings_total{kind=\"a\\\"b\"} 3\n",
+            "# HELP work_seconds work seconds\n# TYPE work_seconds histogram\n",
             "work_seconds_bucket{le=\"0.001\"} 0\nwork_seconds_bucket{le=\"0.0025\"} 1\n",
             "work_seconds_bucket{le=\"+Inf\"} 2\nwork_seconds_sum 99.002\nwork_seconds_count 2\n",
         ] {
             assert!(text.contains(expected), "{expected}\nis not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_label_has_a_hundred_values_and_the_others_stand_together() {
+        let names: Vec<String> = (0..150).map(|n| format!("signal-{n:03}")).collect();
+        let values = || names.iter().enumerate().map(|(n, name)| (name.as_str(), n as f64)).collect();
+        let sums = bounded(values(), Add::Sum);
+        assert_eq!((sums.len(), &sums[0].0[..]), (101, "signal-050"));
+        assert_eq!(sums[100], ("other".to_owned(), (0..50).sum::<u32>().into()));
+        assert_eq!(bounded(values(), Add::Most)[100], ("other".to_owned(), 49.0));
+        assert_eq!(bounded(vec![("a", 1.0)], Add::Sum), [("a".to_owned(), 1.0)]);
     }
 }

@@ -1,11 +1,18 @@
 //! The OpenAPI document, generated from the table of routes and the handlers' own types.
 
+mod names;
+mod portable;
+
+use std::collections::BTreeSet;
+
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
+use self::names::{operation_id, tag};
+use self::portable::portable;
 use crate::api;
-use crate::problem::{Cause, TYPE_PREFIX};
+use crate::problem::{Cause, MEMBERS, TYPE_PREFIX};
 use crate::route::{Described, Needs, Route, Schemas};
 
 /// The document, of OpenAPI 3.1.
@@ -18,19 +25,25 @@ pub(crate) fn document() -> Value {
         incoming: settings.clone().for_deserialize().into_generator(),
         outgoing: settings.for_serialize().into_generator(),
     };
-    let mut paths = Map::new();
+    let (mut paths, mut tags) = (Map::new(), BTreeSet::new());
     for route in api::table() {
+        tags.insert(tag(&route));
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         path[route.method.as_str().to_lowercase()] = operation(&route, &mut schemas);
     }
     let mut components = schemas.incoming.take_definitions(true);
-    for (name, schema) in schemas.outgoing.take_definitions(true) {
-        let other = components.insert(name.clone(), schema.clone());
-        assert!(
-            other.is_none_or(|other| other == schema),
-            "{name} is not the same both ways: give it two names"
-        );
+    for (name, mut schema) in schemas.outgoing.take_definitions(true) {
+        match components.get(&name) {
+            Some(other) => {
+                assert_eq!(*other, schema, "{name} is not the same both ways: give it two names");
+            }
+            None => {
+                absent_instead_of_null(&mut schema);
+                components.insert(name, schema);
+            }
+        }
     }
+    components.values_mut().for_each(portable);
     components.insert("Problem".to_owned(), problem_schema());
     json!({
         "openapi": "3.1.0",
@@ -41,6 +54,7 @@ pub(crate) fn document() -> Value {
         },
         // Relative to this document, so that it works under any prefix.
         "servers": [{ "url": "." }],
+        "tags": tags.into_iter().map(|name| json!({ "name": name })).collect::<Vec<_>>(),
         "paths": paths,
         "components": {
             "schemas": components,
@@ -60,7 +74,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         }));
     }
     let mut operation = json!({
-        "operationId": operation_id(route), "summary": route.summary, "parameters": parameters,
+        "operationId": operation_id(route), "tags": [tag(route)], "summary": route.summary, "parameters": parameters,
         "responses": responses(route, media, answer),
     });
     if let Some(body) = body {
@@ -90,7 +104,14 @@ fn has_required(body: &Schema, schemas: &Schemas) -> bool {
 }
 
 fn responses(route: &Route, media: &str, answer: Option<Schema>) -> Value {
-    let content = json!({ media: { "schema": answer } });
+    let content = match answer {
+        Some(schema) => {
+            let mut schema = schema.to_value();
+            portable(&mut schema);
+            json!({ media: { "schema": schema } })
+        }
+        None => json!({ media: {} }),
+    };
     let mut responses = json!({
         "default": {
             "description": "A problem document (RFC 9457).",
@@ -106,19 +127,12 @@ fn responses(route: &Route, media: &str, answer: Option<Schema>) -> Value {
 
 /// The success statuses of a route.
 fn answers(route: &Route, status: &str) -> bool {
-    let makes = ["instance.start", "instance.fork", "api_key.create"].map(Some);
+    let makes = ["instance.start", "instance.fork", "api_key.create", "schedule.create"].map(Some);
     match status {
         "201" => makes.contains(&route.audit),
         "202" => route.path.ends_with("/result"),
-        _ => !matches!(route.audit, Some("instance.fork" | "api_key.create")),
+        _ => !matches!(route.audit, Some("instance.fork" | "api_key.create" | "schedule.create")),
     }
-}
-
-fn operation_id(route: &Route) -> String {
-    let words =
-        route.path.split('/').map(|part| part.trim_matches(['{', '}'])).filter(|part| !part.is_empty());
-    let words: Vec<_> = words.map(|word| word.replace(['-', '.'], "_")).collect();
-    format!("{}_{}", route.method.as_str().to_lowercase(), words.join("_"))
 }
 
 fn path_names(path: &str) -> impl Iterator<Item = &str> {
@@ -140,7 +154,16 @@ fn path_parameter(name: &str) -> Value {
             "The signal's id, as the inbox shows it.",
         ),
         "queue" => (json!({ "type": "string", "minLength": 1, "maxLength": 255 }), "The queue's name."),
+        "limit" => (
+            json!({ "type": "string", "minLength": 1, "maxLength": 255 }),
+            "The limit's name: a lane or a family. A `/` in it is `%2F` in the path.",
+        ),
+        "share" => (
+            json!({ "type": "string", "minLength": 1, "maxLength": 255 }),
+            "The share's name; the namespace's own share has the name of the namespace.",
+        ),
         "machine" => (json!({ "type": "string", "minLength": 1, "maxLength": 255 }), "The machine's name."),
+        "schedule" => (json!({ "type": "string", "minLength": 1, "maxLength": 200 }), "The schedule's name."),
         "api_key" => (json!({ "type": "string" }), "The public part of the key."),
         "token" => {
             (json!({ "type": "string", "minLength": 1 }), "The signed token that came with the request.")
@@ -159,9 +182,22 @@ fn query_parameters(query: &Schema) -> Vec<Value> {
             let mut schema = schema.clone();
             let told = schema.as_object_mut().and_then(|schema| schema.remove("description"));
             without_null(&mut schema);
-            json!({ "name": name, "in": "query", "schema": schema, "description": told.unwrap_or_default() })
+            portable(&mut schema);
+            let mut parameter = json!({ "name": name, "in": "query", "schema": schema });
+            if let Some(told) = told {
+                parameter["description"] = told;
+            }
+            parameter
         })
         .collect()
+}
+
+/// A field of a response that may be missing is left out when it has no value, and never null.
+fn absent_instead_of_null(schema: &mut Value) {
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    let optional = fields.iter_mut().filter(|(name, _)| !required.iter().any(|field| field == *name));
+    optional.for_each(|(_, field)| without_null(field));
 }
 
 /// A parameter is absent or has a value; a query has no null.
@@ -176,7 +212,7 @@ fn without_null(schema: &mut Value) {
 
 fn problem_schema() -> Value {
     let types: Vec<_> = Cause::ALL.iter().map(|cause| format!("{TYPE_PREFIX}{}", cause.word())).collect();
-    json!({
+    let mut schema = json!({
         "type": "object",
         "required": ["type", "title", "status", "detail"],
         "properties": {
@@ -185,5 +221,13 @@ fn problem_schema() -> Value {
             "status": { "type": "integer" },
             "detail": { "type": "string", "description": "What is wrong with this request, and what to do." },
         },
-    })
+    });
+    for member in MEMBERS {
+        let mut described = json!({ "type": member.json_type, "description": member.description });
+        if member.json_type == "array" {
+            described["items"] = json!({ "type": "string" });
+        }
+        schema["properties"][member.name] = described;
+    }
+    schema
 }

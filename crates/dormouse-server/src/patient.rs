@@ -8,15 +8,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::body::BYTES_PER_SECOND;
 
 /// Gives up on a caller that keeps writes waiting for too long: `within`, plus a second for each [`BYTES_PER_SECOND`]
 /// bytes that the caller read. Only the time in which the socket takes no bytes counts.
-pub(crate) struct Patient {
-    stream: TcpStream,
+pub(crate) struct Patient<S> {
+    stream: S,
     patience: Patience,
     /// Since when a write waits, and the timer that ends the wait.
     waits: Option<(Instant, Pin<Box<Sleep>>)>,
@@ -46,8 +45,8 @@ impl Blocked {
     }
 }
 
-impl Patient {
-    pub(crate) fn new(stream: TcpStream, within: Duration) -> Self {
+impl<S> Patient<S> {
+    pub(crate) fn new(stream: S, within: Duration) -> Self {
         let patience = Patience { within, left: within };
         Self { stream, patience, waits: None, blocked: Blocked::default() }
     }
@@ -72,7 +71,7 @@ impl Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.counted(cx, written)
@@ -92,7 +91,9 @@ impl AsyncWrite for Patient {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        // TLS accepts bytes that the socket does not take yet, and waits for it here.
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.counted(cx, flushed.map_ok(|()| 0)).map_ok(drop)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -100,7 +101,7 @@ impl AsyncWrite for Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -113,11 +114,11 @@ impl AsyncRead for Patient {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
-    async fn pair(within: Duration) -> (Patient, TcpStream) {
+    async fn pair(within: Duration) -> (Patient<TcpStream>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let caller =
             TcpStream::connect(listener.local_addr().expect("an address")).await.expect("a connection");

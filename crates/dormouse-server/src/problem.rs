@@ -107,6 +107,8 @@ causes! {
     InvalidName => "invalid-name", UNPROCESSABLE_ENTITY;
     /// The state is not one that an instance can have.
     InvalidState => "invalid-state", UNPROCESSABLE_ENTITY;
+    /// The schedule could not happen, or asks for too much.
+    InvalidSchedule => "invalid-schedule", UNPROCESSABLE_ENTITY;
     /// The payload is not what the machine accepts for this signal.
     PayloadRefused => "payload-refused", UNPROCESSABLE_ENTITY;
     /// The output does not fit the step that asked for it.
@@ -114,6 +116,8 @@ causes! {
     /// A document contains a value that no step could read: half of a surrogate pair, or a number that does not fit a
     /// 64-bit float.
     UnreadableDocument => "unreadable-document", UNPROCESSABLE_ENTITY;
+    /// A limit lets nothing run, or more than can be counted.
+    InvalidLimit => "invalid-limit", UNPROCESSABLE_ENTITY;
     /// A number is larger than the largest that can be stored.
     OutOfRange => "out-of-range", UNPROCESSABLE_ENTITY;
     /// A document or a text contains the character U+0000, which this database cannot store.
@@ -127,6 +131,32 @@ causes! {
     /// The disk is full.
     DiskFull => "disk-full", INSUFFICIENT_STORAGE;
 }
+
+/// A member that some problems have besides those of all.
+pub(crate) struct Member {
+    pub(crate) name: &'static str,
+    /// Its type in JSON; the items of an array are strings.
+    pub(crate) json_type: &'static str,
+    pub(crate) description: &'static str,
+}
+
+const fn member(name: &'static str, json_type: &'static str, description: &'static str) -> Member {
+    Member { name, json_type, description }
+}
+
+/// Every additional member, for the OpenAPI document.
+pub(crate) const MEMBERS: &[Member] = &[
+    member("holder", "integer", "Of `key-taken`: the instance that holds the key."),
+    member("reason", "string", "Of a refused answer or token: the cause as one word."),
+    member("signal", "string", "The name of the signal that is refused."),
+    member("accepts", "array", "Of `undeclared-signal`: the signals that the machine accepts."),
+    member("nearest", "string", "The known name that is most like the one in the request."),
+    member("instance_status", "string", "Of `wrong-status`: the status of the instance."),
+    member("seq", "integer", "Of `stale-seq`: the `seq` of the instance."),
+    member("expected_seq", "integer", "Of `stale-seq`: the `seq` in the request."),
+    member("of", "string", "Of `too-many-at-once`: whose limit it is, `key` or `namespace`."),
+    member("limit", "integer", "Of `too-many-at-once`: the limit."),
+];
 
 /// The prefix of every problem's `type`.
 pub(crate) const TYPE_PREFIX: &str = "urn:dormouse:problem:";
@@ -154,6 +184,7 @@ impl Problem {
     }
 
     pub(crate) fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
+        debug_assert!(MEMBERS.iter().any(|known| known.name == member), "{member} is not in MEMBERS");
         self.members.insert(member.to_owned(), value.into());
         self
     }
@@ -221,15 +252,19 @@ impl From<Error> for Problem {
                 &told,
             ),
             Error::HoldsNul { .. } => problem(Cause::HoldsNul),
+            Error::InvalidLimit { .. } => problem(Cause::InvalidLimit),
             Error::OutOfRange { .. } => problem(Cause::OutOfRange),
-            Error::InvalidJson { .. } | Error::Decode { .. } => problem(Cause::InvalidRequest),
+            Error::InvalidJson { .. } | Error::Decode { .. } | Error::InvalidCondition(_) => {
+                problem(Cause::InvalidRequest)
+            }
             Error::InvalidState(_) | Error::InvalidOutcome(_) => problem(Cause::InvalidState),
             Error::KeyTaken { holder, .. } => problem(Cause::KeyTaken).with("holder", holder.0),
             Error::NoTarget(_) => problem(Cause::NoTarget),
             Error::PayloadRefused { signal, .. } => problem(Cause::PayloadRefused).with("signal", signal),
             Error::NoSignal { .. } => problem(Cause::NoSignal),
             Error::InboxFull(_) => problem(Cause::InboxFull),
-            Error::NotFound(_) => problem(Cause::NotFound),
+            Error::NotFound(_) | Error::NoSchedule(_) => problem(Cause::NotFound),
+            Error::InvalidSchedule { .. } => problem(Cause::InvalidSchedule),
             Error::TokenRefused(refusal) => Self::token_refused(refusal),
             Error::CompletionRefused { refusal, .. } => {
                 let cause = match refusal {
@@ -335,6 +370,14 @@ mod tests {
                 .find(|line| line.starts_with('|') && line.contains(&format!("`{}`", cause.word())));
             let row = row.unwrap_or_else(|| panic!("{} is not there", cause.word()));
             assert!(row.contains(cause.status().as_str()), "{row}");
+        }
+    }
+
+    #[test]
+    fn every_member_is_in_the_guide() {
+        let page = include_str!("../../../docs/guide/http-api.md");
+        for Member { name, .. } in MEMBERS {
+            assert!(page.contains(&format!("`{name}`")), "{name} is not there");
         }
     }
 }

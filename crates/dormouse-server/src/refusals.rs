@@ -1,7 +1,7 @@
 //! Refusals in the audit log. They are counted, so that nobody can fill the log.
 //!
 //! The first refusal of a kind is recorded at once. Those of the same kind within a minute are counted, and recorded
-//! in one entry when the minute is over. Kinds are few: who was refused, what they wanted, and why.
+//! in one entry when the minute is over. A kind is who was refused, what they wanted, of which target, and why.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,8 +11,9 @@ use dormouse::store::{NewAudit, ServerStore};
 
 /// How long refusals of one kind are counted before they are recorded together.
 const COUNTED_FOR: Duration = Duration::from_secs(60);
-/// How many kinds from authenticated callers are counted separately; further ones are counted together.
-const KNOWN_MAX: usize = 1024;
+/// How many kinds from authenticated callers of one namespace are counted separately; further ones are counted together,
+/// so that a tenant who is refused often takes nothing from the others' entries.
+const KNOWN_MAX: usize = 256;
 /// The same for all other callers, who can use any number of addresses.
 const STRANGERS_MAX: usize = 8;
 /// The name in the entry when there are too many callers to name.
@@ -21,6 +22,7 @@ const OTHERS: &str = "others";
 /// Refusals of the last minute.
 #[derive(Clone)]
 pub(crate) struct Refusals {
+    /// In one namespace.
     kinds_max: usize,
     counts: Arc<Mutex<HashMap<Kind, u64>>>,
 }
@@ -30,6 +32,7 @@ struct Kind {
     namespace: String,
     who: String,
     what: String,
+    target: Option<String>,
     result: String,
 }
 
@@ -58,29 +61,30 @@ impl Refusals {
             let more = counts.lock().remove(&kind).unwrap_or_default();
             if more > 0 {
                 let result = format!("{} ({more} more)", kind.result);
-                let Kind { namespace, who, what, .. } = kind;
-                record(&*store, NewAudit { namespace, who, what, target: None, result }).await;
+                let Kind { namespace, who, what, target, .. } = kind;
+                record(&*store, NewAudit { namespace, who, what, target, result }).await;
             }
         });
     }
 
     /// The entry to record if this refusal is the first of its kind; otherwise counts it.
     fn first(&self, entry: NewAudit) -> Option<(Kind, NewAudit)> {
-        let NewAudit { namespace, who, what, result, .. } = entry.clone();
-        let kind = Kind { namespace, who, what, result };
+        let NewAudit { namespace, who, what, target, result } = entry.clone();
+        let kind = Kind { namespace, who, what, target, result };
         let mut counts = self.lock();
         if let Some(more) = counts.get_mut(&kind) {
             *more += 1;
             return None;
         }
-        if counts.len() < self.kinds_max {
+        if counts.keys().filter(|other| other.namespace == kind.namespace).count() < self.kinds_max {
             counts.insert(kind.clone(), 0);
             return Some((kind, entry));
         }
         let others = Kind {
-            namespace: dormouse::DEFAULT_NAMESPACE.to_owned(),
+            namespace: kind.namespace,
             who: OTHERS.to_owned(),
             what: "request".to_owned(),
+            target: None,
             result: "refused".to_owned(),
         };
         if let Some(more) = counts.get_mut(&others) {
@@ -88,8 +92,8 @@ impl Refusals {
             return None;
         }
         counts.insert(others.clone(), 0);
-        let Kind { namespace, who, what, result } = others.clone();
-        Some((others, NewAudit { namespace, who, what, target: None, result }))
+        let Kind { namespace, who, what, target, result } = others.clone();
+        Some((others, NewAudit { namespace, who, what, target, result }))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Kind, u64>> {

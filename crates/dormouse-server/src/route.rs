@@ -248,16 +248,17 @@ impl Route {
     }
 
     /// A route that changes something, under this name in the audit log.
-    pub(crate) fn post<B, A, F, R>(
+    pub(crate) fn post<Q, B, A, F, R>(
         path: &'static str,
         audit: &'static str,
         summary: &'static str,
         handler: F,
     ) -> Self
     where
+        Q: DeserializeOwned + JsonSchema + Send + 'static,
         B: DeserializeOwned + JsonSchema + Send + 'static,
         A: Reply + Send + 'static,
-        F: Fn(Call<Nothing, B>) -> R + Copy + Send + Sync + 'static,
+        F: Fn(Call<Q, B>) -> R + Copy + Send + Sync + 'static,
         R: Future<Output = Result<A, Problem>> + Send + 'static,
     {
         Self {
@@ -269,7 +270,7 @@ impl Route {
             lasts: false,
             summary,
             describe: |schemas| Described {
-                query: Nothing::json_schema(&mut schemas.incoming),
+                query: Q::json_schema(&mut schemas.incoming),
                 body: Some(schemas.incoming.subschema_for::<B>()),
                 answer: A::schema(&mut schemas.outgoing),
                 media: A::MEDIA,
@@ -339,8 +340,8 @@ where
 #[derive(Default)]
 pub(crate) struct Several(pub(crate) Vec<String>);
 
-/// The one name that may repeat.
-const SEVERAL: &str = "tag";
+/// The names that may repeat.
+const SEVERAL: [&str; 3] = ["tag", "status", "where"];
 /// A separator that no value can contain.
 const BETWEEN: &str = "\n";
 
@@ -353,13 +354,16 @@ impl<'de> Deserialize<'de> for Several {
 
 /// A query without repeated names, because it is decoded into fields.
 fn gathered(query: &str) -> String {
+    let is_several = |name: &str| SEVERAL.contains(&name);
     let (several, others): (Vec<_>, Vec<_>) =
-        form_urlencoded::parse(query.as_bytes()).into_owned().partition(|(name, _)| name == SEVERAL);
+        form_urlencoded::parse(query.as_bytes()).into_owned().partition(|(name, _)| is_several(name));
     let mut text = form_urlencoded::Serializer::new(String::new());
     text.extend_pairs(others);
-    if !several.is_empty() {
-        let values: Vec<_> = several.into_iter().map(|(_, value)| value).collect();
-        text.append_pair(SEVERAL, &values.join(BETWEEN));
+    for name in SEVERAL {
+        let values: Vec<_> = several.iter().filter(|(of, _)| of == name).map(|(_, value)| &**value).collect();
+        if !values.is_empty() {
+            text.append_pair(name, &values.join(BETWEEN));
+        }
     }
     text.finish()
 }

@@ -26,6 +26,7 @@ use crate::problem::{Cause, Problem};
 use crate::refusals::Refusals;
 use crate::repeat::Repeat;
 use crate::route::{Needs, Parts, Route, TOKEN, Unchanged, Undecoded};
+use crate::tls::Tls;
 use crate::turns::Turns;
 use crate::web::{self, Web};
 use crate::{api, body, traced};
@@ -54,6 +55,7 @@ pub struct Server {
     exporter: Option<Exporter>,
     has_dashboard: bool,
     is_behind_https: bool,
+    tls: Option<Tls>,
     tokens: Option<Tokens>,
     waits: AtOnce,
     streams: AtOnce,
@@ -74,6 +76,7 @@ impl Server {
             exporter: None,
             has_dashboard: true,
             is_behind_https: false,
+            tls: None,
             tokens: None,
             waits: AtOnce::of(1024),
             streams: AtOnce::of(8192),
@@ -132,6 +135,15 @@ impl Server {
     /// Serves the API alone, without the dashboard.
     pub fn without_dashboard(self) -> Self {
         Self { has_dashboard: false, ..self }
+    }
+
+    /// Makes [`listen`](crate::listen) speak TLS. A program that serves the router itself has a listener of its own.
+    pub fn tls(self, tls: Tls) -> Self {
+        Self { tls: Some(tls), is_behind_https: true, ..self }
+    }
+
+    pub(crate) fn tls_files(&self) -> Option<Tls> {
+        self.tls.clone()
     }
 
     /// Use this if browsers reach the server by HTTPS, through a proxy that does not set `X-Forwarded-Proto`. Browsers
@@ -406,7 +418,10 @@ impl App {
         match &ended {
             Ok(response) if is_by_token && response.extensions().get::<Unchanged>().is_some() => {}
             Ok(response) => self.record(caller, what, target.or_else(|| created(response)), "ok").await?,
-            Err(problem) if is_by_token => self.refused(caller, what, target, problem).await,
+            // A caller may be refused as often as it likes: one entry for each would be a write for each.
+            Err(problem) if problem.cause.status().is_client_error() => {
+                self.refused(caller, what, target, problem).await;
+            }
             Err(problem) => self.record(caller, what, target, &problem.audited()).await?,
         }
         ended

@@ -1,8 +1,8 @@
 //! The documents that the API returns: the library's rows with a schema.
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::{ApiKey, Audit, Change, Progress};
-use dormouse::{Event, InboxSignal, Instance, Json, Run, Status};
+use dormouse::store::{ApiKey, Audit, Change, MailView, Progress};
+use dormouse::{Event, InboxSignal, Instance, Json, Run, Status, Target};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -68,6 +68,8 @@ pub(crate) struct InstanceSummary {
     /// Its priority; lower runs earlier.
     pub(crate) priority: i32,
     pub(crate) lane: Option<String>,
+    /// Its share, if that is not its namespace's own.
+    pub(crate) share: Option<String>,
     /// Whether it waits for its lane.
     pub(crate) lane_blocked: bool,
     /// Whether it is paused.
@@ -116,6 +118,7 @@ impl From<Instance> for InstanceSummary {
             queue: instance.queue,
             priority: instance.priority,
             lane: instance.lane,
+            share: instance.share,
             lane_blocked: instance.lane_blocked,
             paused: instance.paused,
             cancel_requested: instance.cancel_requested,
@@ -200,6 +203,10 @@ pub(crate) struct EventView {
     /// What happened, such as `step.completed`.
     pub(crate) kind: &'static str,
     pub(crate) version: u32,
+    /// The step before it: the one that completed, of a `step.completed`. Absent for the first event, and where the one
+    /// before was removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) from_step: Option<String>,
     /// The step afterwards.
     pub(crate) step: String,
     /// The state afterwards.
@@ -226,14 +233,15 @@ pub(crate) struct RunView {
     pub(crate) progress: Option<Json>,
 }
 
-impl From<Event> for EventView {
-    fn from(event: Event) -> Self {
+/// The step before an event, and the event.
+impl From<(Option<String>, Event)> for EventView {
+    fn from((from_step, event): (Option<String>, Event)) -> Self {
         let Event { seq, kind, version, step, state, data, at, run } = event;
         let run = run.map(|run| {
             let Run { started_at, took_us, progress } = run;
             RunView { started_at, took_us, progress }
         });
-        Self { seq, kind: kind.as_str(), version, step, state, data, at, run }
+        Self { seq, kind: kind.as_str(), version, from_step, step, state, data, at, run }
     }
 }
 
@@ -257,6 +265,41 @@ impl From<(InboxSignal, Option<String>)> for InboxView {
     fn from((signal, unreadable): (InboxSignal, Option<String>)) -> Self {
         let InboxSignal { id, name, payload, dedup_key, at } = signal;
         Self { id: id.0, name, payload, dedup_key, at, unreadable }
+    }
+}
+
+/// A piece of mail that is not delivered yet.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct MailPiece {
+    pub(crate) id: i64,
+    /// The event of the sender that sent it.
+    pub(crate) seq: u64,
+    /// `start`, `signal` or `cancel`.
+    pub(crate) kind: String,
+    /// The machine to start, or the name of the signal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    /// The instance that it is for: its id, or `key:` and its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) to: Option<String>,
+    pub(crate) at: Timestamp,
+    /// When it is tried next.
+    pub(crate) deliver_at: Timestamp,
+    /// How often it was put off.
+    pub(crate) tries: u32,
+    /// Why it cannot be delivered. The sender's history says so as soon as its step has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) undelivered: Option<String>,
+}
+
+impl From<MailView> for MailPiece {
+    fn from(mail: MailView) -> Self {
+        let MailView { id, seq, kind, name, to, at, deliver_at, tries, undelivered, .. } = mail;
+        let to = to.map(|to| match to {
+            Target::Id(id) => id.to_string(),
+            Target::Key(key) => format!("key:{key}"),
+        });
+        Self { id: id.0, seq, kind, name, to, at, deliver_at, tries, undelivered }
     }
 }
 

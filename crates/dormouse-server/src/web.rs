@@ -8,24 +8,35 @@ mod act;
 mod amend;
 mod bulk;
 mod chart;
+mod commands;
 mod diff;
 mod fields;
 mod form;
+mod gantt;
+mod go;
 mod graph;
 mod inbox;
 mod instance;
 mod instances;
 mod json;
+mod keys;
 mod layout;
+mod limits;
 mod live;
 mod login;
 mod machines;
+mod mail;
+mod moments;
 mod operations;
 mod overview;
 mod parts;
 mod pulse;
+mod retention;
+mod schedules;
 mod session;
+mod start;
 mod timeline;
+mod transports;
 mod versions;
 mod visit;
 mod waiting;
@@ -67,6 +78,8 @@ fn table() -> Vec<Page> {
         Page::post("/instances/bulk", bulk::act),
         Page::get("/instances/{instance}", instance::show),
         Page::get("/instances/{instance}/what-if", what_if::show),
+        Page::get("/instances/{instance}/at", moments::show),
+        Page::get("/instances/{instance}/timeline", gantt::show),
         Page::get("/instances/{instance}/fork", act::fork_form).operate(),
         Page::post("/instances/{instance}/fork", act::fork),
         Page::post("/instances/{instance}/signal", act::signal),
@@ -77,6 +90,15 @@ fn table() -> Vec<Page> {
         Page::post("/instances/{instance}/tags", act::tag),
         Page::post("/instances/{instance}/inbox/{signal}/drop", amend::drop),
         Page::post("/instances/{instance}/inbox/{signal}/edit", amend::edit),
+        Page::get("/go", go::to),
+        Page::get("/start", start::show).operate(),
+        Page::post("/start", start::start),
+        Page::get("/transports", transports::show),
+        Page::get("/keys", keys::show).admin(),
+        Page::post("/keys", keys::create).admin(),
+        Page::post("/keys/{api_key}/revoke", keys::revoke).admin(),
+        Page::get("/retention", retention::show).admin(),
+        Page::post("/retention", retention::collect).admin(),
         Page::get("/waiting", waiting::show),
         Page::get("/inbox", inbox::show),
         Page::get("/inbox/{interaction}", inbox::one),
@@ -85,9 +107,23 @@ fn table() -> Vec<Page> {
         Page::post("/inbox/{interaction}/fail", inbox::fail),
         Page::get("/machines", machines::show),
         Page::get("/machines/{machine}", machines::one),
+        Page::get("/schedules", schedules::show),
+        Page::post("/schedules", schedules::create),
+        Page::get("/schedules/{schedule}", schedules::one),
+        Page::post("/schedules/{schedule}/change", schedules::change),
+        Page::post("/schedules/{schedule}/reset", schedules::reset),
+        Page::post("/schedules/{schedule}/pause", schedules::pause),
+        Page::post("/schedules/{schedule}/resume", schedules::resume),
+        Page::post("/schedules/{schedule}/run", schedules::run),
+        Page::post("/schedules/{schedule}/backfill", schedules::backfill),
+        Page::post("/schedules/{schedule}/delete", schedules::delete),
         Page::get("/queues", operations::queues),
         Page::post("/queues/{queue}/pause", operations::pause_queue),
         Page::post("/queues/{queue}/resume", operations::resume_queue),
+        Page::get("/limits", limits::show),
+        Page::post("/limits", limits::set),
+        Page::post("/limits/remove", limits::remove),
+        Page::post("/shares", operations::weigh_share).admin(),
         Page::get("/workers", operations::workers),
         Page::get("/audit", operations::audit).admin(),
         Page::get("/live", live::watch),

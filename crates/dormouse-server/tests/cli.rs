@@ -1,10 +1,14 @@
 //! The command line as a person or a script uses it: over a database, and over a server.
 
+#[path = "cli/habits.rs"]
+mod habits;
 mod postgres;
 #[path = "cli/repair.rs"]
 mod repair;
 #[path = "cli/secrets.rs"]
 mod secrets;
+#[path = "cli/settings.rs"]
+mod settings;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -81,6 +85,14 @@ impl Place {
         String::from_utf8(output.stdout).expect("text")
     }
 
+    /// The text output of a command that must end with 1, as its instance is not done.
+    #[track_caller]
+    fn ended(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
     /// The error output of a command that must end with this code.
     #[track_caller]
     fn fails(&self, code: i32, args: &[&str]) -> String {
@@ -93,7 +105,8 @@ impl Place {
 
 fn dormouse() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
-    let ours = ["DB", "SERVER", "CA_FILE", "API_KEY", "NAMESPACE"].map(|name| format!("DORMOUSE_{name}"));
+    let ours = ["DB", "SERVER", "CA_FILE", "API_KEY", "NAMESPACE", "CONFIG", "BIND"]
+        .map(|name| format!("DORMOUSE_{name}"));
     for name in ours.into_iter().chain(["RUST_LOG".to_owned()]) {
         command.env_remove(name);
     }
@@ -198,6 +211,18 @@ fn every_command_works(place: &Place) {
     assert_eq!(place.text(&["pause", "--queue", "default"]), "queue default is paused\n");
     assert!(place.text(&["queues"]).contains("paused"));
     place.text(&["resume", "--queue", "default"]);
+    assert_eq!(place.text(&["shares"]).trim(), "every share has weight 1");
+    assert_eq!(place.text(&["weigh", "tenant-7", "3"]), "share tenant-7 has weight 3\n");
+    assert!(place.text(&["shares"]).contains("tenant-7"));
+    place.fails(4, &["weigh", "tenant-7", "0"]);
+
+    assert!(place.text(&["limits", "ls"]).contains("no limits"));
+    let set = place.text(&["limits", "set", "partner/acme", "--width", "3"]);
+    assert_eq!(set, "limit partner/acme lets 3 run at a time\n");
+    assert_eq!(place.json(&["limits", "ls"])["limits"][0]["width"], 3);
+    assert!(place.text(&["limits", "ls"]).contains("partner/acme"));
+    assert_eq!(place.text(&["limits", "rm", "partner/acme"]), "removed limit partner/acme\n");
+    assert_eq!(place.text(&["limits", "rm", "partner/acme"]), "there was no limit partner/acme\n");
 
     let fork = place.json(&[
         "fork",
@@ -224,7 +249,7 @@ fn every_command_works(place: &Place) {
     place.json(&["start", "shop", "--step", "Open", "--even-if-unknown"]);
     let ill = place.run(&["--json", "doctor"]);
     assert_eq!(ill.status.code(), Some(7), "nobody runs what was started");
-    assert!(String::from_utf8_lossy(&ill.stdout).contains("no live worker runs shop"));
+    assert!(String::from_utf8_lossy(&ill.stdout).contains("no worker is live, and 1 instance wait"));
     let told = "no live worker runs version 1 of shop, which has 1 live instance\n";
     assert!(place.text(&["machines"]).ends_with(told));
 
@@ -283,10 +308,10 @@ fn operators_say_why_and_act_on_what_they_saw(place: &Place, id: &str, fork: &st
     assert!(place.text(&reason).contains("cancelled, with 0 descendants"));
     assert!(place.text(&["get", id]).contains("cancel_reason    nobody is there\n"));
     assert!(place.text(&["ls", "--status", "cancelled"]).contains("nobody is there"));
-    assert_eq!(place.text(&["result", id]), "cancelled: nobody is there\n");
+    assert_eq!(place.ended(&["result", id]), "cancelled: nobody is there\n");
     assert_eq!(place.text(&["retry", id, "--if-seq", "2"]), format!("{id} runs again\n"));
     place.text(&["cancel", id, "--if-seq", "3"]);
-    assert_eq!(place.text(&["result", id]), "cancelled\n");
+    assert_eq!(place.ended(&["result", id]), "cancelled\n");
 }
 
 #[test]
@@ -323,7 +348,7 @@ fn mistakes_on_the_command_line_are_told_with_what_to_do() {
         (2, &["nonsense"], "unrecognized"),
         (4, &["start", "shop"], "`step` is missing"),
         (4, &["ls", "--limit", "0"], "`limit` is 1 to 500"),
-        (4, &["ls", "--status", "asleep"], "unknown variant"),
+        (2, &["ls", "--status", "asleep"], "possible values"),
         (4, &["worker"], "has no machines"),
         (1, &["serve", "--bind", "0.0.0.0:0"], "create an API key"),
         (1, &["serve", "--auth", "keys", "--bind", "127.0.0.1:0"], "there is no live one"),
@@ -400,7 +425,7 @@ fn the_tour_of_the_guide_works_as_it_is_written() {
             .output()
             .expect("a run");
         let told = String::from_utf8_lossy(&output.stderr);
-        // A cancelled instance has a `result`; `doctor` finds nothing in a database where nothing waits.
+        // `doctor` finds nothing in a database where nothing waits.
         assert!(output.status.success(), "{line}\n{told}");
     }
 }

@@ -1,4 +1,7 @@
-//! The command line over TLS: it talks to servers that it trusts, and says why it does not talk to others.
+//! TLS: the command line talks to servers that it trusts, and says why it does not talk to others; `serve` has its own.
+
+#[path = "tls/own.rs"]
+mod own;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

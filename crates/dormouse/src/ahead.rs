@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Own;
-use crate::graph::{DONE, Edge, FAILED, Graph, On};
+use crate::graph::{After, DONE, Edge, FAILED, Graph, On};
 use crate::{
     At, Children, Context, Dispatch, InboxSignal, InstanceId, Json, OnFailure, Shape, Spawn, Transition,
     Wake, When,
@@ -53,6 +53,7 @@ pub(crate) fn context(
     Context {
         id,
         namespace: crate::DEFAULT_NAMESPACE.to_owned(),
+        share: None,
         key,
         parent: None,
         attempt: 0,
@@ -66,12 +67,14 @@ pub(crate) fn context(
         cancel: CancellationToken::new(),
         own: Arc::new(Own::nowhere()),
         progress: Arc::default(),
+        lane: Arc::default(),
+        mail: Arc::default(),
     }
 }
 
-/// What a machine's declared graph says of a step. A graph has no states, so they are empty.
-pub(crate) fn by_graph(graph: &Graph, step: &str) -> Vec<Foreseen> {
-    let ways: Vec<&Edge> = graph.edges.iter().filter(|edge| edge.from == step).collect();
+/// What a machine's declared graph says of a step that was woken like this. A graph has no states, so they are empty.
+pub(crate) fn by_graph(graph: &Graph, step: &str, cx: &Context) -> Vec<Foreseen> {
+    let ways = possible(graph.edges.iter().filter(|edge| edge.from == step).collect(), cx);
     let at = |to: &str| At { step: to.to_owned().into(), state: Json::null() };
     let has_deadline = |to: &str| ways.iter().any(|way| way.to == to && way.on == On::Timeout);
     let timeout = |to: &str| has_deadline(to).then_some(When::In(std::time::Duration::ZERO));
@@ -126,6 +129,19 @@ pub(crate) fn by_graph(graph: &Graph, step: &str) -> Vec<Foreseen> {
     foreseen
 }
 
+/// The ways that what woke the step does not rule out.
+fn possible<'a>(ways: Vec<&'a Edge>, cx: &Context) -> Vec<&'a Edge> {
+    let was_waiting = matches!(cx.wake(), Some(Wake::Signal | Wake::Timeout));
+    let is_possible = |edge: &&&Edge| match &edge.after {
+        None => true,
+        Some(After::Signal(name)) => cx.received_all().any(|signal| signal.name == *name),
+        Some(After::Timeout) => cx.timed_out() && cx.received_all().next().is_none(),
+    };
+    let possible: Vec<&Edge> = ways.iter().filter(is_possible).copied().collect();
+    // A graph that leaves nothing over does not fit what happened: then it says nothing about it.
+    if was_waiting && !possible.is_empty() { possible } else { ways }
+}
+
 /// An outcome in a few words.
 pub(crate) fn told(transition: &Transition) -> String {
     match transition {
@@ -145,5 +161,41 @@ pub(crate) fn told(transition: &Transition) -> String {
         Transition::Dispatch(_) => "waits for answers from outside".to_owned(),
         Transition::Done { .. } => "is done".to_owned(),
         Transition::Fail { error } => format!("fails: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the step may do, woken like this, with these signals in its inbox.
+    fn foreseen(graph: &Graph, wake: Wake, signals: &[&str]) -> Vec<String> {
+        let inbox = signals.iter().enumerate().map(|(place, name)| InboxSignal {
+            id: crate::SignalId(place as i64),
+            name: (*name).to_owned(),
+            payload: Json::null(),
+            dedup_key: None,
+            at: Timestamp::UNIX_EPOCH,
+        });
+        let awaits = vec!["payment".to_owned(), "approval".to_owned()];
+        let cx = context(InstanceId(1), None, Some(wake), awaits, inbox.collect());
+        by_graph(graph, "Paid", &cx).into_iter().map(|foreseen| foreseen.what).collect()
+    }
+
+    #[test]
+    fn a_way_that_what_happened_rules_out_is_not_foreseen() {
+        let graph = Graph::new().step("Paid");
+        let graph = graph.case("small", "Pick").after_signal("payment");
+        let graph = graph.awaits("approval", "Approval").or_timeout().after_signal("payment");
+        let graph = graph.fails().after_timeout();
+        let paid = ["goes on to Pick (small)", "waits for \"approval\", with a deadline"];
+        assert_eq!(foreseen(&graph, Wake::Signal, &["payment"]), paid);
+        assert_eq!(foreseen(&graph, Wake::Timeout, &[]), ["fails: as declared"]);
+        // A signal that came with the deadline counts.
+        assert_eq!(foreseen(&graph, Wake::Timeout, &["payment"]), paid);
+        // Neither is declared for another signal, so nothing is ruled out.
+        assert_eq!(foreseen(&graph, Wake::Signal, &["approval"]).len(), 3);
+        // A step that did not wait may do anything.
+        assert_eq!(foreseen(&graph, Wake::Clock, &[]).len(), 3);
     }
 }

@@ -4,9 +4,15 @@ mod amend;
 mod check;
 mod doors;
 mod elsewhere;
+mod follow;
+mod limit;
+mod mail;
 mod operate;
+#[cfg(feature = "schedules")]
+mod schedules;
 mod signal;
 mod start;
+mod troubles;
 mod units;
 mod view;
 mod what_if;
@@ -18,8 +24,12 @@ use std::sync::Arc;
 pub use self::amend::AmendCall;
 use self::elsewhere::Elsewhere;
 pub use self::operate::{CancelCall, PauseCall, PauseQueueCall, RetryCall, TagCall};
+#[cfg(feature = "schedules")]
+pub use self::schedules::{ScheduleView, Schedules};
 pub use self::signal::SignalCall;
 pub use self::start::{Start, Started};
+pub(crate) use self::troubles::troubles;
+pub use self::troubles::{Trouble, TroubleKind};
 pub use self::what_if::{Foresight, Happening, Look};
 use crate::diff::{Diff, diff};
 use crate::limits::check_name;

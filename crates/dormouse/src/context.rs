@@ -17,8 +17,8 @@ use crate::gate::Check;
 use crate::limits::Limits;
 use crate::machine::decode_at;
 use crate::{
-    Answers, At, Error, InboxSignal, InstanceId, Json, Machine, Result, Signal, SignalId, Status,
-    VerdictStream, Wake,
+    Answers, At, Error, InboxSignal, InstanceId, Json, LaneChange, Machine, Mail, Outcome, Result, Signal,
+    SignalId, Status, Transition, VerdictStream, Wake,
 };
 
 /// The largest progress report, in bytes. It is small because a report is written again and again while the step runs.
@@ -29,6 +29,7 @@ const PROGRESS_BYTES_MAX: usize = 8 * 1024;
 pub struct Context {
     pub(crate) id: InstanceId,
     pub(crate) namespace: String,
+    pub(crate) share: Option<String>,
     pub(crate) key: Option<String>,
     pub(crate) parent: Option<ParentRef>,
     pub(crate) attempt: u32,
@@ -44,6 +45,10 @@ pub struct Context {
     pub(crate) own: Arc<Own>,
     /// What it reported last.
     pub(crate) progress: Arc<Mutex<Option<Json>>>,
+    /// The lane that its outcome leads to.
+    pub(crate) lane: Arc<Mutex<Option<LaneChange>>>,
+    /// What its outcome sends to other instances.
+    pub(crate) mail: Arc<Mutex<Vec<Mail>>>,
 }
 
 /// A received signal whose payload is not of the type that the step asked for. It stays in the inbox until somebody
@@ -130,6 +135,11 @@ impl Context {
     /// Its namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace
+    }
+
+    /// Its share, if that is not its namespace's own.
+    pub fn share(&self) -> Option<&str> {
+        self.share.as_deref()
     }
 
     /// Its key.
@@ -249,6 +259,43 @@ impl Context {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(value.clone());
         self.own.report(self.id, self.seq, value);
         Ok(())
+    }
+
+    /// Sends mail to another instance with the outcome of this step, whatever that is: for jobs and the acts of a flow,
+    /// which return no [`Outcome`]. If the step fails, its mail is dropped; the outcome of its error handler has its own.
+    /// See [`Outcome::start`] for how mail is delivered.
+    ///
+    /// ```
+    /// # use dormouse::prelude::*;
+    /// const PAID: Signal<u64> = Signal::named("paid");
+    /// # async fn run(cx: &Context) -> Result<(), BoxError> {
+    /// cx.mail(Mail::signal("order:42", PAID, &100)?);
+    /// # Ok(()) }
+    /// ```
+    pub fn mail(&self, mail: impl Into<Mail>) {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner).push(mail.into());
+    }
+
+    /// An outcome's transition; its mail and its lane are kept here until the commit takes them.
+    pub(crate) fn transition_of<M: Machine>(&self, outcome: Outcome<M>) -> Result<Transition> {
+        let (transition, lane, mail) = outcome.into_parts()?;
+        if !mail.is_empty() {
+            self.mail.lock().unwrap_or_else(PoisonError::into_inner).extend(mail);
+        }
+        if lane.is_some() {
+            *self.lane.lock().unwrap_or_else(PoisonError::into_inner) = lane;
+        }
+        Ok(transition)
+    }
+
+    /// The lane that the outcome of this step leads to, for its commit.
+    pub(crate) fn take_lane(&self) -> Option<LaneChange> {
+        self.lane.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The mail of this step, for its commit.
+    pub(crate) fn take_mail(&self) -> Vec<Mail> {
+        std::mem::take(&mut *self.mail.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Resolves when someone requests to cancel the instance. Use it to end a long step early.

@@ -137,6 +137,11 @@ impl Diff {
 pub(crate) fn unfit(registry: &Registry, instance: &Instance) -> Option<(DifferenceKind, String)> {
     let Instance { machine, version, .. } = instance;
     let Some(code) = registry.get(machine, *version) else {
+        #[cfg(feature = "schedules")]
+        if machine == crate::SCHEDULE_MACHINE {
+            // Every engine runs schedules, whatever else is registered with it.
+            return None;
+        }
         let reason = format!("no registered code runs machine {machine} version {version}");
         return Some((DifferenceKind::NoCode, reason));
     };

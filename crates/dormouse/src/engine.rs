@@ -3,22 +3,30 @@
 //! An instance goes through four hand-offs with no way back: a queue **claims** it, its step **runs**, the
 //! committer **commits** the outcome, and the **effects** of that commit poke the loops that can go on.
 
+mod ages;
 mod behind;
 mod builder;
 mod collector;
 mod committer;
+mod described;
 mod dispatcher;
 mod dry_run;
 mod effects;
 mod lease;
+mod mail;
+mod outage;
 mod progress;
 mod queue;
 mod receiver;
+#[cfg(feature = "schedules")]
+mod schedule;
 mod step;
 mod timer;
 mod unanswered;
 mod unread;
+mod watch;
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +40,7 @@ pub use self::builder::EngineBuilder;
 use self::committer::{Committer, Pending};
 pub use self::dry_run::Unreadable;
 use self::lease::Running;
+use self::outage::Outage;
 use self::progress::Reported;
 use crate::context::Behind;
 use crate::store::{Namespaces, NewWorker, Store};
@@ -62,10 +71,12 @@ pub(crate) struct Config {
     pub(crate) crashes_max: u32,
     pub(crate) run_ahead_steps: u32,
     pub(crate) run_ahead: Duration,
+    pub(crate) priority_ages: Option<usize>,
     pub(crate) limits: Limits,
     pub(crate) history: History,
     pub(crate) retention: Retention,
     pub(crate) collect_every: Duration,
+    pub(crate) watch_every: Duration,
     pub(crate) transports: Vec<NamedTransport>,
 }
 
@@ -121,6 +132,7 @@ struct Setup {
     store: Arc<dyn Store>,
     registry: Arc<Registry>,
     config: Config,
+    outage: Arc<Outage>,
     /// Stop claiming and let running steps end.
     stop: CancellationToken,
 }
@@ -134,9 +146,12 @@ struct Shared {
     config: Config,
     worker: WorkerId,
     committer: Committer,
+    /// The steps that a label may hold, by machine.
+    steps: HashMap<String, HashSet<String>>,
     running: Arc<Running>,
     reported: Arc<Reported>,
     behind: Arc<dyn Behind>,
+    outage: Arc<Outage>,
     /// Signals that could not be read and are in the log already.
     unread: unread::Told,
     /// Stop claiming and let running steps end.
@@ -168,12 +183,13 @@ impl Setup {
             worker = loop {
                 match self.store.register(registration(&self.config, &self.registry)).await {
                     Ok(worker) => break worker,
-                    Err(error) => tracing::warn!(%error, "could not register; trying again"),
+                    Err(error) => self.outage.failed("register", &error),
                 }
                 if self.stop.run_until_cancelled(tokio::time::sleep(FAULT_PAUSE)).await.is_none() {
                     return;
                 }
             };
+            self.outage.registered();
         }
     }
 }
@@ -181,10 +197,15 @@ impl Setup {
 impl Shared {
     /// What one registration shares, and the outcomes that its committer will write.
     fn new(setup: Setup, worker: WorkerId) -> (Self, mpsc::Receiver<Pending>) {
-        let Setup { store, registry, config, stop } = setup;
+        let Setup { store, registry, config, outage, stop } = setup;
         let (committer, commits) = Committer::new();
         let reported = Arc::<Reported>::default();
+        let mut steps = HashMap::<String, HashSet<String>>::new();
+        for code in registry.machines() {
+            steps.entry(code.name().to_owned()).or_default().extend(code.steps());
+        }
         let shared = Self {
+            steps,
             machines: registry.runs().into(),
             client: Client::new(store.clone(), registry.clone(), config.limits, config.history),
             behind: Arc::new(BehindSteps { store: store.clone(), reported: reported.clone() }),
@@ -195,12 +216,26 @@ impl Shared {
             committer,
             running: Arc::default(),
             reported,
+            outage,
             unread: unread::Told::default(),
             stop,
             abandon: CancellationToken::new(),
             broken: CancellationToken::new(),
         };
         (shared, commits)
+    }
+}
+
+impl Shared {
+    /// A machine as a label: only names that are registered here, so that labels stay few.
+    fn machine_label(&self, machine: &str) -> String {
+        if self.steps.contains_key(machine) { machine.to_owned() } else { described::OTHER.to_owned() }
+    }
+
+    /// A step as a label: only steps that its machine declares.
+    fn step_label(&self, machine: &str, step: &str) -> String {
+        let is_declared = self.steps.get(machine).is_some_and(|steps| steps.contains(step));
+        if is_declared { step.to_owned() } else { described::OTHER.to_owned() }
     }
 }
 
@@ -219,7 +254,9 @@ async fn serve((shared, commits): (Shared, mpsc::Receiver<Pending>)) -> Ended {
     background(Box::pin(committer::run(shared.clone(), commits)));
     background(Box::pin(timer::run(shared.clone())));
     background(Box::pin(lease::pass_on_cancels(shared.clone())));
+    background(Box::pin(mail::run(shared.clone())));
     background(Box::pin(collector::run(shared.clone())));
+    background(Box::pin(watch::run(shared.clone())));
     background(Box::pin(progress::run(shared.clone())));
     let steps = TaskTracker::new();
     for (name, slots) in shared.config.queues.clone() {
@@ -282,6 +319,7 @@ fn registration(config: &Config, registry: &Registry) -> NewWorker {
         lease: config.lease,
         queues: config.queues.iter().map(|(name, _)| name.clone()).collect(),
         machines: registry.runs(),
+        transports: config.transports.iter().map(|transport| transport.name.clone()).collect(),
         declares: registry.declarations(config.history).iter().map(|told| (**told).clone()).collect(),
     }
 }

@@ -27,6 +27,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// A limit that cannot be used; nothing was changed.
+    #[error("the limit {name:?} is refused: {reason}")]
+    InvalidLimit {
+        /// Its name.
+        name: String,
+        /// What is wrong and what to do.
+        reason: String,
+    },
     /// A number that is too large.
     #[error("the {what} {value} is out of range: the largest is {max}")]
     OutOfRange {
@@ -103,6 +111,9 @@ pub enum Error {
     /// An outcome whose options do not fit it, or a batch over its bound.
     #[error("the outcome is refused: {0}")]
     InvalidOutcome(String),
+    /// A condition of a search that cannot be read.
+    #[error("{0}")]
+    InvalidCondition(String),
     /// A machine that cannot be registered as it is declared.
     #[error("the machine {machine} cannot be registered: {reason}")]
     InvalidMachine {
@@ -114,6 +125,17 @@ pub enum Error {
     /// An engine that cannot be started as it is configured.
     #[error("the engine cannot start: {0}")]
     InvalidConfig(String),
+    /// A schedule that could not happen, or that asks for too much; nothing was stored.
+    #[error("the schedule {schedule:?} is refused: {reason}")]
+    InvalidSchedule {
+        /// Its name, shortened.
+        schedule: String,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// No live schedule of this name.
+    #[error("there is no schedule {0:?}: it was never created, or has ended")]
+    NoSchedule(String),
     /// The key is held by another instance.
     #[error("the key {key:?} is taken by instance {holder}")]
     KeyTaken {

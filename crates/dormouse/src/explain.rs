@@ -2,8 +2,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::store::Situation;
-use crate::{Instance, Status};
+use crate::store::{LaneView, Situation, WorkerView};
+use crate::{Instance, InstanceId, Status};
+
+/// How many holders of a limit are named.
+const HOLDERS_SHOWN: usize = 10;
 
 /// `claimed_ahead`: whether a worker of this process has claimed it and not started its step yet.
 pub(crate) fn explain(situation: &Situation, claimed_ahead: bool) -> String {
@@ -95,33 +98,86 @@ fn runnable(situation: &Situation) -> String {
     }
     if instance.lane_blocked {
         let lane = instance.lane.as_deref().unwrap_or_default();
-        return match situation.lane_holder {
-            Some(holder) => format!("its lane {lane:?} is held by instance {holder}"),
-            None => format!("it waits for its lane {lane:?}"),
+        return match &situation.lane {
+            Some(LaneView { is_limited: true, width, holders }) => {
+                let count = holders.len();
+                format!("it waits for a place in limit {lane:?} ({count} of {width}{})", numbers(holders))
+            }
+            Some(LaneView { holders, .. }) if !holders.is_empty() => {
+                format!("its lane {lane:?} is held by instance {}", holders[0])
+            }
+            _ => format!("it waits for its lane {lane:?}"),
         };
     }
-    let live = &situation.workers;
+    if let Some(reason) = unserved(instance, &situation.workers) {
+        return reason;
+    }
+    in_line(situation)
+}
+
+/// Its place in line: more urgent rows go first, and then shares take turns.
+fn in_line(situation: &Situation) -> String {
+    let Situation { instance, ahead, urgent, weight, .. } = situation;
+    let (queue, share) = (&instance.queue, instance.share.as_ref().unwrap_or(&instance.namespace));
+    let count = |count: usize, what: &str| match count {
+        1 => format!("1 {what}"),
+        1000.. => format!("1,000 {what}s or more"),
+        count => format!("{count} {what}s"),
+    };
+    // What is counted up to a bound is at least so much.
+    let turns = if *ahead < 1000 { ahead / *weight as usize } else { 1000 };
+    let in_share = match (*ahead, turns) {
+        (0, _) => format!("it is next in its share {share:?}"),
+        (_, 0) => format!("it is served in the next turn of its share {share:?}"),
+        (_, turns) => format!("its share {share:?} has {} before it", count(turns, "turn")),
+    };
+    match (*ahead, *urgent) {
+        (0, 0) if instance.share.is_none() => {
+            "it is next in its queue and will be claimed at once".to_owned()
+        }
+        (0, 0) => format!("{in_share} in queue {queue:?} and will be claimed at once"),
+        (_, 0) => format!("it waits its turn in queue {queue:?}: {in_share}"),
+        (_, urgent) => {
+            let urgent = count(urgent, "row");
+            format!(
+                "it waits its turn in queue {queue:?}: {urgent} of more urgent priorities go first, and {in_share}"
+            )
+        }
+    }
+}
+
+/// Some instances, the first few by their numbers.
+fn numbers(ids: &[InstanceId]) -> String {
+    let mut ids: Vec<_> = ids.iter().map(|id| id.0).collect();
+    ids.sort_unstable();
+    let first: Vec<_> = ids.iter().take(HOLDERS_SHOWN).map(|id| format!("#{id}")).collect();
+    match ids.len().saturating_sub(HOLDERS_SHOWN) {
+        0 if first.is_empty() => String::new(),
+        0 => format!(": {}", first.join(", ")),
+        more => format!(": {} and {more} more", first.join(", ")),
+    }
+}
+
+/// Why none of these live workers can run a runnable instance; `None` if one can.
+pub(crate) fn unserved(instance: &Instance, live: &[WorkerView]) -> Option<String> {
     let runs = (instance.machine.clone(), instance.version);
     if live.is_empty() {
-        return "it could run, but no worker is live".to_owned();
+        return Some("it could run, but no worker is live".to_owned());
     }
     if !live.iter().any(|worker| worker.namespaces.contains(&instance.namespace)) {
-        return format!("no live worker serves namespace {:?}", instance.namespace);
+        return Some(format!("no live worker serves namespace {:?}", instance.namespace));
     }
     if !live.iter().any(|worker| worker.machines.iter().any(|(machine, _)| *machine == instance.machine)) {
-        return format!("no live worker runs machine {:?}", instance.machine);
+        return Some(format!("no live worker runs machine {:?}", instance.machine));
     }
     if !live.iter().any(|worker| worker.machines.contains(&runs)) {
-        return format!("no live worker runs version {} of machine {:?}", instance.version, instance.machine);
+        let Instance { version, machine, .. } = instance;
+        return Some(format!("no live worker runs version {version} of machine {machine:?}"));
     }
     if !live.iter().any(|worker| worker.machines.contains(&runs) && worker.queues.contains(&instance.queue)) {
-        return format!("no live worker that runs it serves its queue {:?}", instance.queue);
+        return Some(format!("no live worker that runs it serves its queue {:?}", instance.queue));
     }
-    match situation.ahead {
-        0 => "it is next in its queue and will be claimed at once".to_owned(),
-        1000.. => format!("it waits its turn: 1,000 or more go before it in queue {:?}", instance.queue),
-        ahead => format!("it waits its turn: {ahead} before it in queue {:?}", instance.queue),
-    }
+    None
 }
 
 fn signals(names: &[String]) -> String {
@@ -141,7 +197,7 @@ fn times(count: u32) -> String {
 }
 
 /// A moment, and how far off it is.
-fn moment(at: Timestamp, now: Timestamp) -> String {
+pub(crate) fn moment(at: Timestamp, now: Timestamp) -> String {
     let away = SignedDuration::from_secs(at.duration_since(now).as_secs());
     let told = at.round(jiff::Unit::Second).unwrap_or(at);
     match away.as_secs() {

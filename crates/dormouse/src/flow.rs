@@ -102,6 +102,7 @@ pub struct Flow<S, D = ()> {
     queue: String,
     place: &'static Location<'static>,
     examples: Vec<Json>,
+    indexes: Vec<String>,
     parts: Vec<Part<S, D>>,
 }
 
@@ -110,7 +111,8 @@ impl<S: FlowState, D: Send + Sync + 'static> Flow<S, D> {
     #[track_caller]
     pub fn new(name: impl Into<String>) -> Self {
         let (name, queue) = (name.into(), "default".to_owned());
-        Self { name, version: 1, queue, place: Location::caller(), examples: Vec::new(), parts: Vec::new() }
+        let (examples, indexes, parts) = (Vec::new(), Vec::new(), Vec::new());
+        Self { name, version: 1, queue, place: Location::caller(), examples, indexes, parts }
     }
 
     /// The version of its description: instances keep the one they started with.
@@ -129,6 +131,13 @@ impl<S: FlowState, D: Send + Sync + 'static> Flow<S, D> {
     #[must_use]
     pub fn such_as(mut self, state: &S) -> Self {
         self.examples.extend(Json::encode("state", state));
+        self
+    }
+
+    /// A field of its state that instances are found by: see [`Machine::indexes`](crate::Machine::indexes).
+    #[must_use]
+    pub fn index(mut self, field: impl Into<String>) -> Self {
+        self.indexes.push(field.into());
         self
     }
 

@@ -17,7 +17,7 @@ pub use self::svg::Marks;
 ///
 /// let graph = Graph::new()
 ///     .step("Reserve").awaits("payment", "Paid").sent_by("the bank").or_timeout()
-///     .step("Paid").case("in time", "Ship").fails()
+///     .step("Paid").case("in time", "Ship").after_signal("payment").fails().after_timeout()
 ///     .step("Ship").done();
 /// assert!(graph.mermaid().contains("payment, timeout"));
 /// ```
@@ -78,6 +78,26 @@ pub struct Edge {
     /// Who or what triggers it, if that is noted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// What must have woken the step for this way to be possible, if that is noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<After>,
+}
+
+impl Edge {
+    pub(crate) fn new(from: impl Into<String>, to: impl Into<String>, on: On) -> Self {
+        Self { from: from.into(), to: to.into(), on, by: None, after: None }
+    }
+}
+
+/// What woke a step, as a condition of a way out of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum After {
+    /// A signal of this name came.
+    Signal(String),
+    /// Its deadline passed, and no awaited signal came.
+    Timeout,
 }
 
 /// When a way is taken.
@@ -105,10 +125,12 @@ pub enum On {
     Children,
     /// When the outside has answered.
     Answers,
-    /// When a later part of its saga fails.
+    /// When an act of its saga is undone.
     Undone,
     /// When it fails.
     Failed,
+    /// When the instance is cancelled.
+    Cancelled,
 }
 
 /// The nodes that every way out leads to.
@@ -130,6 +152,7 @@ impl On {
             Self::Answers => Some("answered"),
             Self::Undone => Some("undone"),
             Self::Failed => Some("fails"),
+            Self::Cancelled => Some("cancelled"),
         }
     }
 }
@@ -215,9 +238,30 @@ impl Graph {
         self
     }
 
+    /// The way declared last is possible only after this signal came. `what-if` then leaves it out after a deadline.
+    #[must_use]
+    pub fn after_signal(self, signal: impl Into<String>) -> Self {
+        self.after(After::Signal(signal.into()))
+    }
+
+    /// The way declared last is possible only after the deadline passed without an awaited signal. `what-if` then leaves
+    /// it out after a signal.
+    #[must_use]
+    pub fn after_timeout(self) -> Self {
+        self.after(After::Timeout)
+    }
+
+    fn after(mut self, after: After) -> Self {
+        // A deadline belongs to the wait before it: both are one way.
+        let is_deadline = self.edges.last().is_some_and(|edge| edge.on == On::Timeout);
+        let count = if is_deadline { 2 } else { 1 };
+        self.edges.iter_mut().rev().take(count).for_each(|edge| edge.after = Some(after.clone()));
+        self
+    }
+
     fn way(mut self, to: impl Into<String>, on: On) -> Self {
         if let Some(from) = self.nodes.last().map(|node| node.step.clone()) {
-            self.edges.push(Edge { from, to: to.into(), on, by: None });
+            self.edges.push(Edge::new(from, to, on));
         }
         self
     }
@@ -270,7 +314,7 @@ impl Graph {
                 ways.len() - 1
             });
             ways[at].labels.extend(on.label().map(str::to_owned));
-            ways[at].quiet &= matches!(on, On::Undone | On::Failed);
+            ways[at].quiet &= matches!(on, On::Undone | On::Failed | On::Cancelled);
         }
         ways
     }

@@ -104,6 +104,8 @@ words! {
         InteractionFailed => "interaction.failed",
         /// A request was not answered in time.
         InteractionTimedOut => "interaction.timed_out",
+        /// Mail that it sent could not be delivered.
+        MailUndelivered => "mail.undelivered",
         /// A sleep, a delayed start or a backoff ended.
         TimerFired => "timer.fired",
         /// A dead worker's claim was taken back.

@@ -119,6 +119,9 @@ pub struct NewInstance {
     /// The lane its steps run in, one at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<String>,
+    /// The share whose turns it is served in; `None` is its namespace's own, or for a child its parent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
     /// When it may first run; `None` is now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_at: Option<When>,
@@ -136,6 +139,9 @@ pub struct NewInstance {
     /// The event it was forked from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<(InstanceId, u64)>,
+    /// The instance whose mail starts it, and the event that sent the mail.
+    #[serde(skip)]
+    pub(crate) sent_by: Option<(InstanceId, u64)>,
     /// Whether to start it even if nobody declares its machine. A typed start needs no declaration.
     pub even_if_unknown: bool,
     /// Whether its state was given in its type, and so need not be checked.
@@ -188,12 +194,14 @@ impl NewInstance {
             key: None,
             key_scope: KeyScope::Live,
             lane: None,
+            share: None,
             start_at: None,
             awaits: None,
             history: None,
             signals: Vec::new(),
             tags: Vec::new(),
             forked_from: None,
+            sent_by: None,
             even_if_unknown: false,
             is_typed: false,
             invalid: None,
@@ -233,6 +241,14 @@ impl NewInstance {
     #[must_use]
     pub fn lane(mut self, lane: impl Into<String>) -> Self {
         self.lane = Some(lane.into());
+        self
+    }
+
+    /// Sets its share: work of one queue and priority is served by turns of its shares. Without one, it is in its
+    /// namespace's own share, or a child in its parent's.
+    #[must_use]
+    pub fn share(mut self, share: impl Into<String>) -> Self {
+        self.share = Some(share.into());
         self
     }
 
@@ -278,6 +294,9 @@ impl NewInstance {
         }
         if let Some(lane) = &self.lane {
             check_name("lane", lane)?;
+        }
+        if let Some(share) = &self.share {
+            check_name("share", share)?;
         }
         check_tags(&self.tags)?;
         limits.check_document("state", &self.at.state)?;
@@ -344,6 +363,8 @@ pub struct Instance {
     pub priority: i32,
     /// Its lane.
     pub lane: Option<String>,
+    /// Its share, if that is not its namespace's own.
+    pub share: Option<String>,
     /// Whether it waits for its lane.
     pub lane_blocked: bool,
     /// Whether the brake is on.

@@ -21,8 +21,10 @@ mod history;
 mod instance;
 mod json;
 mod key;
+mod limit;
 mod limits;
 mod machine;
+mod mail;
 mod open;
 mod outcome;
 pub mod outline;
@@ -31,7 +33,11 @@ mod process;
 mod retry;
 pub mod rules;
 mod sample;
+#[cfg(feature = "schedules")]
+mod schedule;
 mod schema;
+mod search;
+mod share;
 mod signal;
 mod token;
 mod transport;
@@ -50,8 +56,10 @@ pub use jiff;
 
 pub use crate::client::{
     AmendCall, CancelCall, Client, Foresight, Happening, Look, PauseCall, PauseQueueCall, RetryCall,
-    SignalCall, Start, Started, TagCall,
+    SignalCall, Start, Started, TagCall, Trouble, TroubleKind,
 };
+#[cfg(feature = "schedules")]
+pub use crate::client::{ScheduleView, Schedules};
 pub use crate::clock::{Clock, SystemClock, VirtualClock, When};
 pub use crate::context::{ChildView, Context, ParentRef, UnreadSignal};
 pub use crate::diff::{Diff, Difference, DifferenceKind};
@@ -64,16 +72,24 @@ pub use crate::instance::{
 };
 pub use crate::json::Json;
 pub use crate::key::KeyScope;
+pub use crate::limit::{LaneChange, Limit, WIDTH_MAX};
 pub use crate::limits::{InboxMax, Limits, NAME_BYTES_MAX, REASON_BYTES_MAX, TAG_BYTES_MAX, TAGS_MAX};
 pub use crate::machine::{
     Accepted, Declaration, DynMachine, Fault, Final, Job, JobMachine, JobState, Machine, Registry, Running,
     Stated, StepError, StepResult, Taken,
 };
+pub use crate::mail::{Mail, MailId};
 pub use crate::outcome::{Await, Children, Outcome, Quorum, Round, Spawn, Transition};
 pub use crate::outline::Outline;
 pub use crate::poke::Hub;
 pub use crate::process::Process;
 pub use crate::retry::Retry;
+#[cfg(feature = "schedules")]
+pub use crate::schedule::{
+    CatchUp, Missed, MissedWhy, OCCURRENCES_MAX, Occurrence, Overlap, SCHEDULE_MACHINE,
+    SCHEDULE_NAME_BYTES_MAX, Schedule, Starts, Timing,
+};
+pub use crate::share::{ShareWeight, WEIGHT_MAX};
 pub use crate::signal::{Accepts, Delivered, InboxSignal, NewSignal, Signal, SignalId, Target};
 pub use crate::token::{Opened, Tokens};
 #[cfg(feature = "nats")]
@@ -93,8 +109,8 @@ pub mod prelude {
     pub use serde::{Deserialize, Serialize};
 
     pub use crate::{
-        Await, BoxError, Context, Final, Job, Machine, NewInstance, Outcome, Retry, Round, Signal, StepError,
-        StepResult, Unit,
+        Await, BoxError, Context, Final, Job, Machine, Mail, NewInstance, Outcome, Retry, Round, Signal,
+        StepError, StepResult, Unit,
     };
 }
 
@@ -109,6 +125,8 @@ mod guide {
     mod outcomes {}
     #[doc = include_str!("../../../docs/guide/signals.md")]
     mod signals {}
+    #[doc = include_str!("../../../docs/guide/mail.md")]
+    mod mail {}
     #[doc = include_str!("../../../docs/guide/children.md")]
     mod children {}
     #[doc = include_str!("../../../docs/guide/units.md")]
@@ -119,12 +137,27 @@ mod guide {
     mod keys_and_namespaces {}
     #[doc = include_str!("../../../docs/guide/lanes-queues-priority.md")]
     mod lanes_queues_priority {}
+    #[doc = include_str!("../../../docs/guide/limits.md")]
+    mod limits {}
+    #[doc = include_str!("../../../docs/guide/shares.md")]
+    mod shares {}
     #[doc = include_str!("../../../docs/guide/errors-and-retries.md")]
     mod errors_and_retries {}
     #[doc = include_str!("../../../docs/guide/flows.md")]
     mod flows {}
     #[doc = include_str!("../../../docs/guide/looking-ahead.md")]
     mod looking_ahead {}
+    #[doc = include_str!("../../../docs/guide/settings.md")]
+    mod settings {}
+    #[doc = include_str!("../../../docs/guide/deploying.md")]
+    mod deploying {}
+    #[doc = include_str!("../../../docs/guide/upgrading.md")]
+    mod upgrading {}
+    #[doc = include_str!("../../../docs/guide/backups.md")]
+    mod backups {}
+    #[cfg(feature = "schedules")]
+    #[doc = include_str!("../../../docs/guide/schedules.md")]
+    mod schedules {}
     #[doc = include_str!("../../../docs/guide/jobs.md")]
     mod jobs {}
     #[doc = include_str!("../../../docs/guide/history-and-fork.md")]

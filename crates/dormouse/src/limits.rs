@@ -39,6 +39,13 @@ pub struct Limits {
     pub items_max: usize,
     /// The most items of one `each` unit (100,000 by default).
     pub each_max: usize,
+    /// The most pieces of mail that one outcome may send (1,000 by default).
+    pub mail_max: usize,
+    /// The most bytes of states and payloads in the mail of one outcome (16 MiB by default).
+    pub mail_bytes_max: usize,
+    /// How long a chain of instances may be of which each was started by mail of the one before (1,000 by default). So a
+    /// machine that starts itself again and again comes to an end.
+    pub mail_depth_max: u32,
 }
 
 /// How much one inbox may hold, by the sender's limits.
@@ -74,6 +81,9 @@ impl Default for Limits {
             children_max: 10_000,
             items_max: 10_000,
             each_max: 100_000,
+            mail_max: 1_000,
+            mail_bytes_max: 16 * 1024 * 1024,
+            mail_depth_max: 1_000,
         }
     }
 }

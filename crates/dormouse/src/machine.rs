@@ -116,6 +116,13 @@ pub trait Machine: Sized + Send + Sync + 'static {
         Self::accepts().is_empty()
     }
 
+    /// The fields of its states that instances are found by, such as `total` or `address.city`: at most 16. A search by one
+    /// of them is led by an index, which each commit that changes the field keeps. Numbers, flags, and the first 200
+    /// characters of texts are in it.
+    fn indexes() -> Vec<String> {
+        Vec::new()
+    }
+
     /// Its steps and the ways between them, for pictures, `dormouse check` and `what-if`. Declaring them is optional.
     fn graph() -> Option<Graph> {
         None
@@ -288,6 +295,10 @@ pub trait DynMachine: Send + Sync + 'static {
     fn undo_on_cancel(&self) -> Vec<String> {
         Vec::new()
     }
+    /// The fields of its states that instances are found by.
+    fn indexes(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Its steps and the ways between them, if it declares them.
     fn graph(&self) -> Option<Graph> {
         None
@@ -304,7 +315,7 @@ pub trait DynMachine: Send + Sync + 'static {
     }
     /// Everything that a step may do, without running it; `None` if that is unknown. By default, what its graph says.
     fn foresee(&self, ahead: &Ahead<'_>) -> Option<Vec<Foreseen>> {
-        self.graph().map(|graph| by_graph(&graph, &ahead.at.step))
+        self.graph().map(|graph| by_graph(&graph, &ahead.at.step, ahead.cx))
     }
     /// How long one run of a step may take.
     fn step_timeout(&self) -> Option<Duration> {

@@ -13,11 +13,15 @@ pub use self::awaited::Await;
 pub use self::round::Round;
 use crate::limits::{Limits, check_name};
 use crate::machine::encode_at;
-use crate::{At, Dispatch, Error, Json, Machine, NewInstance, Result, Unit, When};
+use crate::{
+    At, Dispatch, Error, Json, LaneChange, Machine, Mail, NewInstance, NewSignal, Result, Signal, Target,
+    Unit, When,
+};
 
 /// What a step returns.
 ///
-/// An outcome has no options. They belong to the thing that is waited for (an [`Await`], a [`Round`] of children, a
+/// Any outcome may carry mail to other instances: [`Outcome::start`], [`Outcome::signal`], [`Outcome::cancel`]. One that
+/// goes on may change its instance's lane: [`Outcome::lane`]. Other options belong to the thing that is waited for (an [`Await`], a [`Round`] of children, a
 /// [`Unit`]), so that an option that does not fit does not compile:
 ///
 /// ```compile_fail,E0599
@@ -45,6 +49,8 @@ use crate::{At, Dispatch, Error, Json, Machine, NewInstance, Result, Unit, When}
 #[must_use = "an outcome does nothing unless a step returns it"]
 pub struct Outcome<M> {
     transition: Result<Transition>,
+    lane: Option<LaneChange>,
+    mail: Vec<Mail>,
     machine: PhantomData<fn() -> M>,
 }
 
@@ -122,12 +128,86 @@ impl<M: Machine> Outcome<M> {
         Self::of(Ok(Transition::Fail { error: reason.to_string() }))
     }
 
-    pub(crate) fn into_transition(self) -> Result<Transition> {
-        self.transition
+    /// Goes to another [lane](crate::NewInstance::lane), at the end of its line, if the outcome goes on. The instance lets go
+    /// of its place in the lane it is in, and a `next` gives its claim back. The lane it is in already changes nothing.
+    ///
+    /// ```
+    /// # use dormouse::prelude::*;
+    /// # fn calls<M: Machine>(at: M::State) -> Outcome<M> {
+    /// Outcome::next(at).lane("partner/acme")
+    /// # }
+    /// ```
+    pub fn lane(self, lane: impl Into<String>) -> Self {
+        let lane = lane.into();
+        let checked = check_name("lane", &lane);
+        self.change_lane(checked.map(|()| LaneChange::To(lane)))
+    }
+
+    /// Leaves its lane, if the outcome goes on, so that the next step waits for no place.
+    pub fn no_lane(self) -> Self {
+        self.change_lane(Ok(LaneChange::Leave))
+    }
+
+    fn change_lane(self, change: Result<LaneChange>) -> Self {
+        let ends =
+            || Error::InvalidOutcome("it ends, and so leaves its lane anyway: name no lane".to_owned());
+        let transition = self.transition.and_then(|transition| match transition.at() {
+            Some(_) => Ok(transition),
+            None => Err(ends()),
+        });
+        match (transition, change) {
+            (Ok(transition), Ok(lane)) => Self { transition: Ok(transition), lane: Some(lane), ..self },
+            (Err(error), _) | (_, Err(error)) => Self { transition: Err(error), ..self },
+        }
+    }
+
+    /// Also starts a detached instance, in this instance's namespace. Nobody waits for it; for children, use
+    /// [`Outcome::spawn`].
+    ///
+    /// This and the other pieces of mail are committed with the outcome and delivered right after it, each exactly once.
+    /// A crash shows all of it or nothing. Mail that cannot be delivered, such as a start whose key is taken, is an
+    /// event `mail.undelivered` in this instance's history.
+    ///
+    /// ```
+    /// # use dormouse::prelude::*;
+    /// const PAID: Signal<u64> = Signal::named("paid");
+    /// # fn sends<M: Machine, Shipping: Machine>(at: M::State, ship: Shipping::State) -> Outcome<M> {
+    /// Outcome::next(at)
+    ///     .start(NewInstance::of::<Shipping>(ship).key("shipping:42"))
+    ///     .signal("order:42", PAID, 100)
+    ///     .cancel("reminder:42")
+    /// # }
+    /// ```
+    pub fn start(self, new: NewInstance) -> Self {
+        self.mail(new)
+    }
+
+    /// Also signals another instance, by id or by key. See [`Outcome::start`] for how mail is delivered.
+    pub fn signal<T: Serialize>(self, to: impl Into<Target>, signal: Signal<T>, payload: T) -> Self {
+        match NewSignal::of(signal, &payload) {
+            Ok(signal) => self.mail(Mail::signal_raw(to, signal)),
+            Err(error) => Self { transition: self.transition.and(Err(error)), ..self },
+        }
+    }
+
+    /// Also cancels another instance, by id or by key. One that has ended stays as it is. See [`Outcome::start`] for how
+    /// mail is delivered.
+    pub fn cancel(self, to: impl Into<Target>) -> Self {
+        self.mail(Mail::cancel(to))
+    }
+
+    /// Also sends a piece of mail. See [`Outcome::start`] for how mail is delivered.
+    pub fn mail(mut self, mail: impl Into<Mail>) -> Self {
+        self.mail.push(mail.into());
+        self
+    }
+
+    pub(crate) fn into_parts(self) -> Result<(Transition, Option<LaneChange>, Vec<Mail>)> {
+        Ok((self.transition?, self.lane, self.mail))
     }
 
     fn of(transition: Result<Transition>) -> Self {
-        Self { transition, machine: PhantomData }
+        Self { transition, lane: None, mail: Vec::new(), machine: PhantomData }
     }
 
     fn to(at: &M::State, transition: impl FnOnce(At) -> Transition) -> Self {
@@ -137,7 +217,10 @@ impl<M: Machine> Outcome<M> {
 
 impl<M> fmt::Debug for Outcome<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Outcome({:?})", self.transition)
+        match &self.mail[..] {
+            [] => write!(f, "Outcome({:?})", self.transition),
+            mail => write!(f, "Outcome({:?}, with {mail:?})", self.transition),
+        }
     }
 }
 

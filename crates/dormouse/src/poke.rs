@@ -33,6 +33,8 @@ pub struct Effects {
     pub cancel: Vec<InstanceId>,
     /// Something was paused: rows that are claimed and have not started must not start.
     pub braked: bool,
+    /// Mail was sent. Only this process is poked: it delivers what it sent, and others find what a crash left behind.
+    pub mail: bool,
 }
 
 impl Effects {
@@ -43,12 +45,13 @@ impl Effects {
 
     /// Adds another write's.
     pub fn merge(&mut self, other: Self) {
-        let Self { queues, wake_at, ended, cancel, braked } = other;
+        let Self { queues, wake_at, ended, cancel, braked, mail } = other;
         self.queues.extend(queues);
         wake_at.into_iter().for_each(|at| self.arm(at));
         self.ended.extend(ended);
         self.cancel.extend(cancel);
         self.braked |= braked;
+        self.mail |= mail;
     }
 
     /// Notes that a row in this queue can run.
@@ -69,6 +72,7 @@ pub struct Hub {
     waiters: Mutex<HashMap<InstanceId, Waiting>>,
     armed: Mutex<Option<Timestamp>>,
     timer: watch::Sender<()>,
+    mail: watch::Sender<()>,
     cancels: broadcast::Sender<InstanceId>,
     changes: watch::Sender<()>,
     /// How many pauses there were: a row that was claimed before a pause is not started after it.
@@ -90,6 +94,7 @@ impl Default for Hub {
             waiters: Mutex::default(),
             armed: Mutex::default(),
             timer: watch::Sender::new(()),
+            mail: watch::Sender::new(()),
             cancels: broadcast::Sender::new(CANCELS_MAX),
             changes: watch::Sender::new(()),
             brakes: AtomicU64::new(0),
@@ -107,6 +112,9 @@ impl Hub {
         }
         if let Some(at) = effects.wake_at {
             self.arm(at);
+        }
+        if effects.mail {
+            poke(&self.mail);
         }
         if effects.braked {
             self.brakes.fetch_add(1, Ordering::Relaxed);
@@ -176,6 +184,11 @@ impl Hub {
     /// What a timer listens to: a moment was set that is nearer than the one it sleeps for.
     pub(crate) fn timer(&self) -> watch::Receiver<()> {
         self.timer.subscribe()
+    }
+
+    /// What delivers mail listens to: some was sent.
+    pub(crate) fn mail(&self) -> watch::Receiver<()> {
+        self.mail.subscribe()
     }
 
     /// Executing instances that someone wants cancelled.

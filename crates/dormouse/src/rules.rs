@@ -16,6 +16,7 @@
 //! | `answer.rs` | the outside answers its unit |
 //! | `cancel.rs` | somebody cancels it |
 //! | `retry.rs` | somebody retries it after its end |
+//! | `mail.rs` | mail that it sent comes back as undelivered |
 //! | `pause.rs` | somebody puts its brake on or off |
 //! | `claim.rs` | a worker takes it |
 //! | `reap.rs` | its worker died, or gave it back |
@@ -49,6 +50,7 @@ mod clock;
 mod head;
 mod key;
 mod lane;
+mod mail;
 mod outcome;
 mod pause;
 mod reap;
@@ -71,7 +73,9 @@ pub(crate) use self::claim::claim;
 pub(crate) use self::clock::fire;
 pub use self::head::Head;
 pub(crate) use self::key::{fail_for_taken_key, takes_key};
-pub use self::lane::settle;
+pub use self::lane::{change_lane, settle};
+pub use self::mail::Undelivered;
+pub(crate) use self::mail::undelivered;
 pub(crate) use self::outcome::outcome;
 pub use self::outcome::{
     Consumed, Facts, Handed, Hold, INBOX_WITH_RECEIPT_BYTES_MAX, Returned, consumes, owns, unseen,
@@ -141,6 +145,8 @@ pub enum Input<'a> {
     GivenBack(Option<&'a str>),
     /// Its worker gives it back, and its step did not run.
     Unused,
+    /// Mail that it sent cannot be delivered.
+    Undelivered(Undelivered<'a>),
     /// Another instance holds the key that it would hold after what was decided before.
     KeyTaken(InstanceId),
 }
@@ -193,6 +199,7 @@ pub fn decide(head: Head, input: Input<'_>, now: Timestamp) -> Change {
         Input::Reap(crash) => take_back(&mut change, crash.worker, Some(&crash), now),
         Input::GivenBack(worker) => take_back(&mut change, worker, None, now),
         Input::Unused => forget_claim(&mut change),
+        Input::Undelivered(mail) => undelivered(&mut change, &mail),
         Input::KeyTaken(holder) => fail_for_taken_key(&mut change, holder, now),
     }
     change
@@ -213,6 +220,7 @@ fn can_happen(head: &Head, input: &Input<'_>, now: Timestamp) -> bool {
         Input::Signal(_) | Input::Cancel(..) | Input::Undo { .. } | Input::LetGo(_) | Input::Pause(_) => {
             !status.is_terminal()
         }
+        Input::Undelivered(_) => status != Status::Executing,
         Input::Retry(..) => matches!(status, Status::Failed | Status::Cancelled),
         // It follows from what was decided before, whatever that was.
         Input::KeyTaken(_) => true,

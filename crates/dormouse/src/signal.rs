@@ -191,7 +191,8 @@ pub struct InboxSignal {
 }
 
 /// The instance that a call addresses, in the caller's namespace: by id or by key.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Target {
     /// By id.
     Id(InstanceId),

@@ -9,10 +9,13 @@ mod access;
 mod declared;
 #[cfg(test)]
 mod json;
+mod limits;
+pub(crate) mod mail;
 mod operate;
 mod progress;
 mod query;
 mod reading;
+mod search;
 mod shown;
 mod units;
 mod worker;
@@ -30,6 +33,8 @@ pub use self::access::{
     ServerStore,
 };
 pub use self::declared::{Declarations, Declared};
+pub use self::limits::{LANES_COUNTED_MAX, LaneView, LimitStore, LimitView, WAITING_COUNTED_MAX};
+pub use self::mail::{DueMail, MailBounds, MailDue, MailStore, MailView, Post, Posted, Posting};
 pub use self::operate::{Amend, AmendRequest, Brake, Cancel, CancelRequest, Collect, Collected, TagChange};
 pub(crate) use self::progress::PROGRESS_QUEUE;
 pub use self::progress::{NewProgress, Progress, Reports};
@@ -40,11 +45,12 @@ pub use self::query::{
 pub(crate) use self::query::{QUEUES_MAX, counted};
 pub(crate) use self::reading::READ_WITH_CLAIM_MAX;
 pub use self::reading::Reading;
+pub(crate) use self::search::{Candidates, FieldIndex, Source, is_indexed, sources, status_words};
 pub use self::shown::shown;
 pub(crate) use self::units::outbox_queue;
 pub use self::units::{
-    Assigned, Completed, Completion, InteractionCount, InteractionFilter, Outbox, Proof, Refusal,
-    SendOutcome, SendReport, UnitStore, Which,
+    Assigned, Completed, Completion, FailingSend, InteractionCount, InteractionFilter, OUTBOX_MAX, Outbox,
+    OutboxDepth, Proof, Refusal, SendOutcome, SendReport, UnitStore, Which,
 };
 pub use self::worker::{Lease, NewWorker, Tried};
 pub use crate::context::Rider;
@@ -52,9 +58,14 @@ use crate::poke::Hub;
 pub use crate::poke::{Effects, Written};
 pub use crate::rules::Hold;
 use crate::rules::{Handed, Head};
+pub use crate::search::{
+    CONDITIONS_MAX, Compare, Condition, INDEXED_CHARS_MAX, INDEXES_MAX, LOOKED_MAX, Literal, Looked,
+};
+pub use crate::share::{Turn, Turns, share_id, share_name};
 use crate::{
-    At, ChildView, Delivered, Error, InboxMax, InboxSignal, Inserted, InstanceId, KeyScope, NewInstance,
-    NewSignal, ParentRef, Result, Run, SignalId, Status, Target, Transition, Wake, When, WorkerId,
+    At, ChildView, Delivered, Error, InboxMax, InboxSignal, Inserted, InstanceId, KeyScope, LaneChange, Mail,
+    NewInstance, NewSignal, ParentRef, Result, Run, SignalId, Status, Target, Transition, Wake, When,
+    WorkerId,
 };
 
 /// A store's answer.
@@ -65,7 +76,7 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 ///
 /// Verbs that take a namespace and a [`Target`] are a caller's: an id of another namespace is as unknown as one that
 /// never was. Verbs that take a bare id, or a worker, are the engine's, which serves many namespaces.
-pub trait Store: UnitStore + Queries + Send + Sync + 'static {
+pub trait Store: UnitStore + LimitStore + MailStore + Queries + Send + Sync + 'static {
     // Time and hints.
 
     /// This process's end of the store's pokes: one [`Hub::default`], made when the store is opened.
@@ -99,8 +110,9 @@ pub trait Store: UnitStore + Queries + Send + Sync + 'static {
 
     // Claim, run, commit.
 
-    /// Takes up to `rows_max` runnable rows for a worker, by priority, then by when they became runnable. Each row goes to
-    /// one worker, which must hold its lease; a worker without one gets none.
+    /// Takes up to `rows_max` runnable rows for a worker, by priority. Within a priority, shares take turns, in the order of
+    /// their ids, from where [`Claim::after`] stopped; in each of its turns a share is served as many rows as it weighs, by
+    /// when they became runnable. Each row goes to one worker, which must hold its lease; a worker without one gets none.
     ///
     /// Not claimed: paused rows, rows of paused queues, rows behind a lane's holder, rows of machines or versions that the
     /// claim does not name. They should cost the claim nothing.
@@ -117,8 +129,8 @@ pub trait Store: UnitStore + Queries + Send + Sync + 'static {
     /// holds is [`Receipt::Busy`], and holds up none of the others. A row whose cancel was requested ends as
     /// cancelled, whatever the outcome: [`Receipt::Cancelled`].
     ///
-    /// One transaction holds the new row, its event, the consumed signals, the children or the unit it opens, what its
-    /// end takes off its parent's barrier, and the next holder of its lane. An error means that nothing of the batch was
+    /// One transaction holds the new row, its event, the consumed signals, the children or the unit it opens, its mail, what
+    /// its end takes off its parent's barrier, and the next holder of its lane. An error means that nothing of the batch was
     /// committed, unless it is [`Error::Busy`]: then it may have been.
     fn commit(&self, worker: WorkerId, batch: Arc<[Commit]>) -> Reply<'_, Written<Vec<Receipt>>>;
 
@@ -231,6 +243,10 @@ pub trait Store: UnitStore + Queries + Send + Sync + 'static {
     /// Puts a queue's brake on or off.
     fn pause_queue(&self, namespace: String, queue: String, brake: Brake) -> Reply<'_, Written<()>>;
 
+    /// Sets the weight of a share by its name in a namespace; the namespace's own share has the namespace's name. It counts
+    /// from the next claim on. A weight of 1 is what every share has, and need not be stored.
+    fn weigh(&self, namespace: String, share: String, weight: u32) -> Reply<'_, ()>;
+
     /// This store as one that a server can work on; `None` from a store that leaves [`ServerStore`] out.
     fn server(self: Arc<Self>) -> Option<Arc<dyn ServerStore>> {
         None
@@ -286,6 +302,10 @@ pub struct Claim {
     pub namespaces: Namespaces,
     /// The machines and versions it runs.
     pub machines: Arc<[(String, u32)]>,
+    /// The last turns that this worker served in this queue.
+    pub after: Turns,
+    /// Only rows of priorities after this one.
+    pub later_than: Option<i32>,
     /// At most this many rows.
     pub rows_max: usize,
 }
@@ -325,12 +345,16 @@ pub struct Claimed {
     pub keeps_history: bool,
     /// Its lane.
     pub lane: Option<String>,
+    /// The turn it was served in.
+    pub turn: Turn,
     /// What it was parked on: ends or answers that are still to come.
     pub barrier: Option<u32>,
     /// How often it has spawned or dispatched.
     pub round: u32,
     /// When its key counts as taken.
     pub key_scope: KeyScope,
+    /// Since when it could run.
+    pub runnable_at: Timestamp,
     /// The store's time.
     pub now: Timestamp,
 }
@@ -353,6 +377,12 @@ pub struct Commit {
     pub run: Option<Run>,
     /// The facts of the handed inbox that the outcome depends on.
     pub handed: Handed,
+    /// Where it puts the instance; `None` leaves it in its lane. With it, a `next` gives the claim back.
+    #[serde(default)]
+    pub lane: Option<LaneChange>,
+    /// What it sends to other instances, stored in the same commit.
+    #[serde(default)]
+    pub mail: Vec<Mail>,
 }
 
 impl Commit {
@@ -360,7 +390,8 @@ impl Commit {
     pub fn new(claimed: &Claimed, received: Vec<SignalId>, transition: Transition) -> Self {
         let handed = Handed::of(&claimed.inbox, &transition, &received);
         let (head, version, hold) = (claimed.head(), claimed.version, Hold::Release);
-        Self { head, version, received, transition, hold, run: None, handed }
+        let (lane, mail) = (None, Vec::new());
+        Self { head, version, received, transition, hold, run: None, handed, lane, mail }
     }
 }
 

@@ -132,7 +132,8 @@ impl TestEngine {
         let target = later(self.clock.now(), duration);
         loop {
             let tally = self.drain().await?;
-            let next = self.store.stats(None).await?.next_wake_at.filter(|at| *at <= target);
+            let Stats { next_wake_at, next_mail_at, .. } = self.store.stats(None).await?;
+            let next = next_wake_at.into_iter().chain(next_mail_at).min().filter(|at| *at <= target);
             match next {
                 Some(at) => self.clock.set(at),
                 None if self.clock.now() < target => self.clock.set(target),
@@ -189,8 +190,8 @@ impl TestEngine {
     }
 
     async fn is_at_rest(&self, stats: &Stats) -> Result<bool> {
-        let nothing_due = stats.next_wake_at.is_none_or(|at| at > self.clock.now());
-        if !nothing_due || stats.count(Status::Executing) > 0 {
+        let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= self.clock.now());
+        if is_due(stats.next_wake_at) || is_due(stats.next_mail_at) || stats.count(Status::Executing) > 0 {
             return Ok(false);
         }
         if stats.count(Status::Runnable) == 0 {

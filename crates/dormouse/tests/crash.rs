@@ -243,7 +243,10 @@ async fn audit(database: &Path, acks: &Acks) {
     check_signals(&client, acks).await;
     pay_all(&client).await;
     errands::finish(&client).await.expect("the store is healthy");
-    until(&client, "everything has ended", |rows| rows.iter().all(|row| row.status == Status::Done)).await;
+    until(&client, "everything has ended", |rows| {
+        rows.iter().all(|row| row.status == Status::Done) && errands::mail_arrived(rows)
+    })
+    .await;
     engine.shutdown().await;
 
     let rows = all(&client).await;

@@ -134,7 +134,8 @@ fn a_graph_has_a_node_for_each_step_and_an_edge_for_each_way() {
             "way",
             "way/on/rest",
             "way/on/rest!end",
-            "done"
+            "done",
+            "failed"
         ]
     );
     assert_eq!(graph.nodes[2].kind, NodeKind::Signal);
@@ -143,14 +144,61 @@ fn a_graph_has_a_node_for_each_step_and_an_edge_for_each_way() {
         found.unwrap_or_else(|| panic!("{from} to {to} on {on:?} in {:#?}", graph.edges))
     };
     edge("trip/step", "trip/go", On::Next);
-    edge("trip/step", "trip/step!undo", On::Undone);
+    edge("trip/go", "trip/step!undo", On::Failed);
     edge("trip/step!undo", "trip!undone", On::Undone);
+    edge("trip!undone", "failed", On::Failed);
     let received = edge("trip/go", "trip!end", On::Signal("go".to_owned()));
     assert_eq!(received.by.as_deref(), Some("the test"));
     edge("trip/go", "trip!end", On::Skipped);
     edge("way", "way/on/rest", On::Case("on".to_owned()));
     edge("way", "done", On::Case("otherwise".to_owned()));
     edge("way/on/rest!end", "done", On::Next);
+}
+
+/// The ways out of a step, as they are drawn.
+fn ways_from<'a>(graph: &'a Graph, step: &str) -> Vec<(&'a str, &'a On)> {
+    let edges = graph.edges.iter().filter(|edge| edge.from == step);
+    edges.map(|edge| (edge.to.as_str(), &edge.on)).collect()
+}
+
+#[test]
+fn the_graph_of_a_saga_leads_from_what_fails_over_each_undo_to_the_failure() {
+    let parts = (
+        act(step).named("reserve").undo(undo),
+        act(step).named("transfer").undo(undo),
+        act(step).named("notify"),
+    );
+    let graph = flow().then(saga("booking", parts)).build(()).expect("it is well formed").graph();
+    let of = |step: &str| ways_from(&graph, step);
+    assert_eq!(
+        of("booking/reserve"),
+        [("booking/transfer", &On::Next)],
+        "nothing is done that it could undo"
+    );
+    assert_eq!(
+        of("booking/transfer"),
+        [("booking/notify", &On::Next), ("booking/reserve!undo", &On::Failed)]
+    );
+    assert_eq!(of("booking/notify"), [("booking!end", &On::Next), ("booking/transfer!undo", &On::Failed)]);
+    assert_eq!(of("booking/transfer!undo"), [("booking/reserve!undo", &On::Undone)]);
+    assert_eq!(of("booking/reserve!undo"), [("booking!undone", &On::Undone)]);
+    assert_eq!(of("booking!undone"), [("failed", &On::Failed)]);
+}
+
+#[test]
+fn the_graph_of_a_saga_with_a_branch_leads_to_the_undo_of_either_way() {
+    let way = branch("way")
+        .case("by card", |state: &State| state.n > 1, act(step).named("charge").undo(undo))
+        .otherwise_nothing();
+    let late = signal(GO, take).timeout(Duration::from_secs(1));
+    let parts = (act(step).named("reserve").undo(undo), way, late);
+    let graph = flow().then(saga("booking", parts)).build(()).expect("it is well formed").graph();
+    let mut late = ways_from(&graph, "booking/go");
+    late.retain(|(_, on)| **on == On::Timeout);
+    let undos: Vec<_> = late.into_iter().map(|(to, _)| to).collect();
+    assert_eq!(undos.len(), 2, "{undos:?}");
+    assert!(undos.contains(&"booking/way/by card/charge!undo") && undos.contains(&"booking/reserve!undo"));
+    assert_eq!(ways_from(&graph, "booking/way/by card/charge!undo"), [("booking/reserve!undo", &On::Undone)]);
 }
 
 #[test]

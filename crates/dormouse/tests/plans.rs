@@ -8,8 +8,10 @@ const BACKLOG_NAMES: &str = include_str!("../src/store/sqlite/backlog_names.sql"
 const BACKLOG_OLDEST: &str = include_str!("../src/store/sqlite/backlog_oldest.sql");
 const CANCEL_UNDOES: &str = include_str!("../src/store/sqlite/cancel_undoes.sql");
 const CLAIM: &str = include_str!("../src/store/sqlite/claim.sql");
-const CLAIM_LINE: &str = include_str!("../src/store/sqlite/claim_line.sql");
-const CLAIM_NAMESPACE: &str = include_str!("../src/store/sqlite/claim_namespace.sql");
+const CLAIM_LINE_PRIORITY: &str = include_str!("../src/store/sqlite/claim_line_priority.sql");
+const CLAIM_LINE_SHARE: &str = include_str!("../src/store/sqlite/claim_line_share.sql");
+const CLAIM_PRIORITY: &str = include_str!("../src/store/sqlite/claim_priority.sql");
+const CLAIM_SHARE: &str = include_str!("../src/store/sqlite/claim_share.sql");
 const CLAIM_TAKE: &str = include_str!("../src/store/sqlite/claim_take.sql");
 const CLAIM_CHILDREN: &str = include_str!("../src/store/sqlite/claim_children.sql");
 const COLLECT: &str = include_str!("../src/store/sqlite/collect.sql");
@@ -23,7 +25,8 @@ const INBOX: &str = include_str!("../src/store/sqlite/inbox.sql");
 const INBOX_PAGE: &str = include_str!("../src/store/sqlite/inbox_page.sql");
 const JOIN: &str = include_str!("../src/store/sqlite/join.sql");
 const KEY_HOLDER: &str = include_str!("../src/store/sqlite/key_holder.sql");
-const LANE_HOLDER: &str = include_str!("../src/store/sqlite/lane_holder.sql");
+const LANE_AFTER: &str = include_str!("../src/store/sqlite/lane_after.sql");
+const LANE_HOLDERS: &str = include_str!("../src/store/sqlite/lane_holders.sql");
 const LANE_NEXT: &str = include_str!("../src/store/sqlite/lane_next.sql");
 const LIST_AWAITING: &str = include_str!("../src/store/sqlite/list_awaiting.sql");
 const LIST_BY_TAG: &str = include_str!("../src/store/sqlite/list_by_tag.sql");
@@ -37,6 +40,10 @@ const UNIT_DUE: &str = include_str!("../src/store/sqlite/unit_due.sql");
 const UNIT_DUE_NEXT: &str = include_str!("../src/store/sqlite/unit_due_next.sql");
 const UNIT_ITEMS: &str = include_str!("../src/store/sqlite/unit_items.sql");
 const UNIT_LET_GO: &str = include_str!("../src/store/sqlite/unit_let_go.sql");
+const OUTBOXES: &str = include_str!("../src/store/sqlite/outboxes.sql");
+const OUTBOXES_DEPTH: &str = include_str!("../src/store/sqlite/outboxes_depth.sql");
+const OUTBOXES_TRANSPORT: &str = include_str!("../src/store/sqlite/outboxes_transport.sql");
+const BACKLOG_LONGEST: &str = include_str!("../src/store/sqlite/backlog_longest.sql");
 const UNIT_LOAD: &str = include_str!("../src/store/sqlite/unit_load.sql");
 const UNIT_NEXT: &str = include_str!("../src/store/sqlite/unit_next.sql");
 const UNIT_OF: &str = include_str!("../src/store/sqlite/unit_of.sql");
@@ -51,11 +58,14 @@ fn every_hot_statement_uses_its_index_and_neither_scans_nor_sorts() {
     let conn = database();
     for (sql, index) in [
         (BACKLOG_AWAITING, "instances_awaiting"),
+        (BACKLOG_LONGEST, "instances_awaiting"),
         (BACKLOG_NAMES, "instances_awaiting"),
         (BACKLOG_OLDEST, "instances_claim"),
         (CLAIM, "instances_claim"),
-        (CLAIM_LINE, "instances_line"),
-        (CLAIM_NAMESPACE, "instances_claim"),
+        (CLAIM_LINE_PRIORITY, "instances_line"),
+        (CLAIM_LINE_SHARE, "instances_line"),
+        (CLAIM_PRIORITY, "instances_claim"),
+        (CLAIM_SHARE, "instances_claim"),
         (CLAIM_CHILDREN, "instances_parent"),
         (COLLECT, "instances_ended"),
         (DUE, "instances_due"),
@@ -66,7 +76,8 @@ fn every_hot_statement_uses_its_index_and_neither_scans_nor_sorts() {
         (INBOX_PAGE, "signals_inbox"),
         (KEY_HOLDER, "instances_key_guard"),
         (LIST_FAILED, "instances_failed"),
-        (LANE_HOLDER, "instances_lane"),
+        (LANE_AFTER, "instances_lane"),
+        (LANE_HOLDERS, "instances_lane"),
         (LANE_NEXT, "instances_lane"),
     ] {
         let plan = plan(&conn, sql);
@@ -86,6 +97,9 @@ fn every_statement_of_units_uses_its_index() {
         (OUTBOX, "interactions_outbox"),
         (OUTBOX_NAMESPACE, "interactions_outbox"),
         (OUTBOX_NEXT, "interactions_outbox"),
+        (OUTBOXES, "interactions_outbox"),
+        (OUTBOXES_DEPTH, "interactions_outbox"),
+        (OUTBOXES_TRANSPORT, "interactions_outbox"),
         (UNIT_DUE, "interactions_due"),
         (UNIT_DUE_NEXT, "interactions_due"),
         (UNIT_ITEMS, "interactions_item"),
@@ -119,7 +133,12 @@ fn whether_a_cancel_undoes_is_found_by_the_machine_and_the_instance() {
 #[test]
 fn the_counts_of_a_namespace_are_read_without_those_of_the_others() {
     let plan = plan(&database(), STATS_OF_NAMESPACE);
-    assert!(plan.contains("SEARCH counts USING PRIMARY KEY (namespace=?)"), "{plan}");
+    assert!(
+        plan.contains(
+            "SEARCH counted_places USING COVERING INDEX sqlite_autoindex_counted_places_1 (namespace=?)"
+        ),
+        "{plan}"
+    );
     assert!(plan.contains("instances_claimed"), "{plan}");
 }
 
@@ -198,9 +217,39 @@ fn what_cannot_run_now_costs_a_claim_nothing() {
     for conn in [&empty, &crowded] {
         insert(conn, "'runnable'", 1, "machine => 'm'");
     }
-    let claim = ("default", "m", 1, "default", 10);
-    costs_the_same(&empty, &crowded, CLAIM, claim);
-    costs_the_same(&empty, &crowded, CLAIM_NAMESPACE, ("default", "m", 1, ""));
+    claim_costs_the_same(&empty, &crowded, "default");
+}
+
+#[test]
+fn a_share_and_how_much_it_has_cost_the_others_nothing() {
+    let (few, many) = (database(), database());
+    for (conn, rows) in [(&few, 1), (&many, CROWD)] {
+        insert(conn, "'runnable'", rows, "machine => 'm', share => 'default\u{1}flood'");
+        insert(conn, "'runnable'", 1, "machine => 'm', share => 'default\u{1}stranger'");
+    }
+    claim_costs_the_same(&few, &many, "default\u{1}stranger");
+    costs_the_same(&few, &many, CLAIM_LINE_SHARE, ("default", "m", 1, 0, "default\u{1}flood\u{1}"));
+}
+
+#[test]
+fn a_hop_costs_the_same_however_many_shares_there_are() {
+    let (few, many) = (database(), database());
+    for (conn, shares) in [(&few, 3), (&many, 5000)] {
+        insert(conn, "'runnable'", shares, "machine => 'm', share => 'default' || char(1) || value");
+        insert(conn, "'runnable'", 1, "machine => 'm', share => 'default\u{1}z'");
+    }
+    claim_costs_the_same(&few, &many, "default\u{1}z");
+}
+
+/// Each statement of a claim that serves this share.
+fn claim_costs_the_same(small: &Connection, large: &Connection, share: &str) {
+    costs_the_same(small, large, CLAIM, ("default", "m", 1, "default", 0, share, 10));
+    costs_the_same(small, large, CLAIM_SHARE, ("default", "m", 1, "default", 0, share));
+    costs_the_same(small, large, CLAIM_LINE_SHARE, ("default", "m", 1, 0, share));
+    costs_the_same(small, large, CLAIM_PRIORITY, ("default", "m", 1, "default", -1));
+    costs_the_same(small, large, CLAIM_LINE_PRIORITY, ("default", "m", 1, -1));
+    // From before it, as from the share that has its turn before.
+    costs_the_same(small, large, CLAIM_LINE_SHARE, ("default", "m", 1, 0, "a"));
 }
 
 #[test]
@@ -219,8 +268,8 @@ fn a_crowd_costs_the_clock_the_reaper_and_the_lanes_nothing() {
     }
     costs_the_same(&empty, &crowded, DUE, (10, 1));
     costs_the_same(&empty, &crowded, DUE_NEXT, ());
-    costs_the_same(&empty, &crowded, LANE_NEXT, ("default", "quiet"));
-    costs_the_same(&empty, &crowded, LANE_HOLDER, ("default", "quiet", 0));
+    costs_the_same(&empty, &crowded, LANE_NEXT, ("default", "quiet", 1));
+    costs_the_same(&empty, &crowded, LANE_HOLDERS, ("default", "quiet", 0, 2));
     costs_the_same(&empty, &crowded, REAP, (10, 1));
     costs_the_same(&empty, &crowded, COLLECT, (10, 1, None::<String>));
 }
@@ -228,14 +277,15 @@ fn a_crowd_costs_the_clock_the_reaper_and_the_lanes_nothing() {
 #[test]
 fn a_long_line_behind_one_lane_costs_neither_the_lane_nor_a_claim() {
     let (short, long) = (database(), database());
-    for (conn, in_line) in [(&short, 1), (&long, 5000)] {
+    for (conn, in_line) in [(&short, 3), (&long, 5000)] {
         insert(conn, "'executing'", 1, "lane => 'hot', worker => 1");
         insert(conn, "'runnable'", in_line, "lane => 'hot', blocked => 1");
         insert(conn, "'runnable'", 1, "machine => 'm'");
     }
-    costs_the_same(&short, &long, CLAIM, ("default", "m", 1, "default", 10));
-    costs_the_same(&short, &long, LANE_NEXT, ("default", "hot"));
-    costs_the_same(&short, &long, LANE_HOLDER, ("default", "hot", 0));
+    claim_costs_the_same(&short, &long, "default");
+    costs_the_same(&short, &long, LANE_NEXT, ("default", "hot", 3));
+    costs_the_same(&short, &long, LANE_HOLDERS, ("default", "hot", 0, 4));
+    costs_the_same(&short, &long, LANE_AFTER, ("default", "a", "z"));
 }
 
 fn database() -> Connection {

@@ -1,5 +1,7 @@
 //! What is SQLite's own: whose file it is, who may open it, what an fsync is shared by.
 
+mod backups;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -404,4 +406,18 @@ impl dormouse::Job for Count {
     async fn run(&self, input: u64, _cx: &dormouse::Context) -> Result<u64, dormouse::BoxError> {
         Ok(input)
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_made_under_load_goes_on() {
+    let dir = directory();
+    let (path, copy) = (dir.path().join("shop.db"), dir.path().join("copy.db"));
+    let engine = backups::with_machine(Engine::on(open(&path).await)).start().await.expect("an engine");
+    backups::copied_under_load(engine, async || {
+        let conn = Connection::open(&path).expect("it opens");
+        conn.execute("vacuum into ?1", [copy.to_str()]).expect("a copy");
+    })
+    .await;
+    let engine = backups::with_machine(Engine::on(open(&copy).await)).start().await.expect("an engine");
+    backups::goes_on(engine).await;
 }

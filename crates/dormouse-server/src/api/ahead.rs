@@ -65,7 +65,7 @@ pub(super) async fn graph(call: Call<GraphQuery>) -> Result<Answer<GraphView>, P
         return Err(Problem::new(Cause::NotFound, told));
     };
     let node = |Node { step, kind }| NodeView { step, kind };
-    let edge = |Edge { from, to, on, by }| EdgeView { from, to, when: on.label().map(str::to_owned), by };
+    let edge = |Edge { from, to, on, by, .. }| EdgeView { from, to, when: on.label().map(str::to_owned), by };
     Answer::ok(GraphView {
         machine: name.to_owned(),
         version,

@@ -2,81 +2,24 @@
 
 use std::time::Duration;
 
-use dormouse::jiff::Timestamp;
 use dormouse::store::{Bounds, Events, Filter, Portion};
-use dormouse::{Client, Error, Instance, InstanceId, Json, SignalId, Status};
+use dormouse::{Client, Error, Event, Instance, Json, SignalId, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cursor::{self, List};
 use crate::problem::Problem;
-use crate::route::{Answer, Call, Several};
+use crate::route::{Answer, Call};
 use crate::span::{self, SPAN_PATTERN};
-use crate::view::{EventView, InboxView, InstanceSummary, InstanceView, Page, StatusWord};
+use crate::view::{EventView, InboxView, InstanceSummary, InstanceView, MailPiece, Page, StatusWord};
 
 const LIMIT: usize = 50;
 pub(super) const LIMIT_MAX: usize = 500;
 /// The longest wait of a request.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Which instances to list.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListQuery {
-    machine: Option<String>,
-    status: Option<StatusWord>,
-    queue: Option<String>,
-    /// Only instances whose key starts with this.
-    key: Option<String>,
-    /// Only instances that await this signal; oldest first.
-    awaiting: Option<String>,
-    /// Only children of this instance.
-    parent: Option<i64>,
-    /// Only instances that no other instance spawned.
-    #[serde(default)]
-    roots: bool,
-    /// Only instances with this tag. Repeat it to require several; put the rarest first.
-    #[serde(default)]
-    #[schemars(with = "Vec<String>")]
-    tag: Several,
-    /// Only instances created at or after this moment.
-    created_from: Option<Timestamp>,
-    /// Only instances created before this moment.
-    created_before: Option<Timestamp>,
-    /// The `next` of the previous page.
-    cursor: Option<String>,
-    /// At most this many; 50 by default, up to 500.
-    #[schemars(range(min = 1, max = 500))]
-    limit: Option<usize>,
-}
-
-pub(super) async fn list(call: Call<ListQuery>) -> Result<Answer<Page<InstanceSummary>>, Problem> {
-    let query = call.query;
-    let filter = Filter {
-        namespace: None,
-        machine: query.machine,
-        status: query.status.map(Into::into),
-        queue: query.queue,
-        key_prefix: query.key,
-        parent: query.parent.map(InstanceId),
-        roots: query.roots,
-        tags: query.tag.0,
-        awaiting: query.awaiting,
-        created_from: query.created_from,
-        created_before: query.created_before,
-        heads_only: true,
-        after: after(query.cursor.as_deref())?,
-        limit: limit(query.limit)?,
-    };
-    page(call.client.list(filter).await?)
-}
-
-pub(super) fn after(cursor: Option<&str>) -> Result<Option<InstanceId>, Problem> {
-    Ok(cursor.map(|cursor| cursor::decode(List::Instances, cursor)).transpose()?.map(InstanceId))
-}
-
 pub(super) fn page(page: dormouse::store::Page) -> Result<Answer<Page<InstanceSummary>>, Problem> {
-    let next = page.next.map(|id| cursor::encode(List::Instances, id.0));
+    let next = cursor::next(&page);
     Answer::ok(Page { items: page.instances.into_iter().map(Into::into).collect(), next })
 }
 
@@ -135,8 +78,19 @@ pub(super) async fn history(call: Call<HistoryQuery>) -> Result<Answer<Page<Even
         (Some(cursor), None) => cursor::decode(List::History, cursor)?.cast_unsigned(),
         (None, after) => after.unwrap_or(0),
     };
-    let read = call.client.history_page(target, Events::After(after), Bounds::rows(limit)).await?;
-    answer(read, |event| (List::History, event.seq.cast_signed()))
+    let read = call.client.history_page(target.clone(), Events::After(after), Bounds::rows(limit)).await?;
+    // The event before the first one of this page.
+    let first = read.items.first().map(|event| event.seq).filter(|first| *first > 1);
+    let before = match first {
+        Some(first) => {
+            call.client.history_page(target, Events::Before(first), Bounds::rows(1)).await?.items.pop()
+        }
+        None => None,
+    };
+    let mut before = before.map(|event| event.step);
+    let pair = |event: Event| (before.replace(event.step.clone()), event);
+    let items: Vec<_> = read.items.into_iter().map(pair).collect();
+    answer(Portion { items, more: read.more }, |(_, event)| (List::History, event.seq.cast_signed()))
 }
 
 pub(super) async fn inbox(call: Call<PageQuery>) -> Result<Answer<Page<InboxView>>, Problem> {
@@ -152,6 +106,19 @@ pub(super) async fn inbox(call: Call<PageQuery>) -> Result<Answer<Page<InboxView
     })
 }
 
+/// Mail that waits, in the order in which it was sent.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Mail")]
+pub(super) struct MailList {
+    /// The first 100 pieces.
+    items: Vec<MailPiece>,
+}
+
+pub(super) async fn mail(call: Call) -> Result<Answer<MailList>, Problem> {
+    let waiting = call.client.mail(call.target()?).await?;
+    Answer::ok(MailList { items: waiting.into_iter().map(Into::into).collect() })
+}
+
 /// A page of the rows, with the cursor of the next page.
 fn answer<T, V: From<T>>(
     Portion { items, more }: Portion<T>,
@@ -164,7 +131,7 @@ fn answer<T, V: From<T>>(
 
 pub(super) async fn children(call: Call<PageQuery>) -> Result<Answer<Page<InstanceSummary>>, Problem> {
     let target = call.target()?;
-    let (after, limit) = (after(call.query.cursor.as_deref())?, limit(call.query.limit)?);
+    let ((after, _), limit) = (cursor::after(call.query.cursor.as_deref())?, limit(call.query.limit)?);
     let parent = call.client.head(target.clone()).await?.ok_or(Error::NotFound(target))?.id;
     let filter = Filter { parent: Some(parent), after, limit, heads_only: true, ..Filter::default() };
     page(call.client.list(filter).await?)

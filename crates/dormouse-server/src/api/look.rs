@@ -9,7 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::InFlight;
-use super::instances::{after, limit, page};
+use super::instances::{limit, page};
+use super::operate::ShareView;
+use crate::cursor;
 use crate::problem::Problem;
 use crate::route::{Answer, Call};
 use crate::view::{InstanceSummary, Page, StatusWord};
@@ -46,9 +48,9 @@ pub(super) struct AwaitedView {
     count: u64,
     /// Whether there are more instances than were counted.
     is_capped: bool,
-    /// The oldest of these instances.
+    /// The instance that has waited longest.
     oldest: i64,
-    /// Since when the oldest one is parked.
+    /// Since when that one is parked.
     since: Timestamp,
 }
 
@@ -68,9 +70,9 @@ pub(super) async fn waiting(call: Call<WaitingQuery>) -> Result<Answer<WaitingVi
         let awaiting = backlog.awaiting.into_iter().map(AwaitedView::from).collect();
         return Answer::ok(WaitingView::What { awaiting });
     };
-    let (after, limit) = (after(cursor.as_deref())?, limit(asked)?);
-    let filter =
-        Filter { awaiting: Some(signal), machine, after, limit, heads_only: true, ..Filter::default() };
+    let ((after, after_at), limit) = (cursor::after(cursor.as_deref())?, limit(asked)?);
+    let awaiting = Some(signal);
+    let filter = Filter { awaiting, machine, after, after_at, limit, heads_only: true, ..Filter::default() };
     let found = page(call.client.list(filter).await?)?;
     Ok(found.map(WaitingView::Who))
 }
@@ -168,6 +170,19 @@ pub(crate) struct QueueView {
 pub(super) async fn queues(call: Call) -> Result<Answer<QueuesView>, Problem> {
     let overview = Overview::of(&call.client).await?;
     Answer::ok(QueuesView { queues: overview.queues() })
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Shares")]
+pub(super) struct SharesView {
+    /// Those whose weight is not 1, in order, up to 1,000.
+    shares: Vec<ShareView>,
+}
+
+pub(super) async fn shares(call: Call) -> Result<Answer<SharesView>, Problem> {
+    let shares = call.client.shares().await?.into_iter();
+    let shares = shares.map(|weighed| ShareView { share: weighed.share, weight: weighed.weight }).collect();
+    Answer::ok(SharesView { shares })
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -222,6 +222,32 @@ pub(super) async fn resume_queue(call: OfQueue) -> Result<Answer<QueueBrake>, Pr
     Answer::ok(QueueBrake { queue, paused: false })
 }
 
+/// The weight of a share.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "WeighShare")]
+pub(super) struct WeighBody {
+    /// How many rows it is served in each of its turns, from 1 to 1000.
+    #[schemars(range(min = 1, max = 1000))]
+    weight: u32,
+}
+
+/// A share and its weight.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Share")]
+pub(super) struct ShareView {
+    /// Its name; the namespace's own share has the name of the namespace.
+    pub(super) share: String,
+    /// How many rows it is served in each of its turns.
+    pub(super) weight: u32,
+}
+
+pub(super) async fn weigh_share(call: Call<Nothing, WeighBody>) -> Result<Answer<ShareView>, Problem> {
+    let (share, weight) = (call.path("share").to_owned(), call.body.weight);
+    call.client.weigh_share(&*share, weight).await?;
+    Answer::ok(ShareView { share, weight })
+}
+
 async fn brake_queue(brake: PauseQueueCall<'_>, body: &BrakeQueueBody) -> Result<(), Problem> {
     let brake = if body.even_if_unknown { brake.even_if_unknown() } else { brake };
     Ok(brake.await?)

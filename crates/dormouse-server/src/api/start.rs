@@ -46,6 +46,8 @@ pub(super) struct StartBody {
     priority: i32,
     /// Its lane. Steps of instances in the same lane run one at a time.
     lane: Option<String>,
+    /// Its share; by default its namespace's own. Work of one queue and priority is served by turns of its shares.
+    share: Option<String>,
     /// Tags to find it by; its children do not inherit them.
     #[serde(default)]
     #[schemars(length(max = 8), inner(length(min = 1, max = 64)))]
@@ -207,6 +209,7 @@ impl StartBody {
         new.key = self.key;
         new.even_if_unknown = self.even_if_unknown;
         new.lane = self.lane;
+        new.share = self.share;
         new.tags = self.tags;
         new.start_at = start_at;
         new.history = self.history.map(|on| if on { History::On } else { History::Off });
@@ -248,7 +251,7 @@ fn no_such_step(machine: &str, step: Option<String>, known: &[String]) -> Proble
 }
 
 /// The first step of a machine, if it declares one: its only step, or the first of its graph.
-fn first(declared: &Declaration) -> Option<String> {
+pub(super) fn first(declared: &Declaration) -> Option<String> {
     match &declared.steps[..] {
         [only] => Some(only.clone()),
         _ => declared.graph.as_ref()?.nodes.first().map(|node| node.step.clone()),

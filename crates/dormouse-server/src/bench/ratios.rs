@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dormouse::prelude::*;
 use dormouse::store::{Namespaces, Store};
-use dormouse::{Client, Engine, History, Status};
+use dormouse::{Client, Engine, History, Limit, Status};
 use serde::Serialize;
 
 use super::bed::{Bed, Place};
@@ -19,7 +19,16 @@ const BACKLOG: u64 = 50_000;
 /// How often each drain is measured; the median counts.
 const ROUNDS: usize = 3;
 /// Tenants of the backlog that many share.
-const NAMESPACES: u64 = 5_000;
+const TENANTS: u64 = 5_000;
+/// Lanes of the backlog that many share, and the width of the one that all share.
+const LANES: u64 = 10_000;
+const HOT: u32 = 1_000;
+/// Jobs of a tenant's flood, beside which another one starts a single job; how long each takes, and in how many places.
+const FLOOD: u64 = 20_000;
+const FLOOD_STEP: Duration = Duration::from_millis(5);
+const FLOOD_PLACES: usize = 16;
+/// How many single jobs are started beside it.
+const SINGLES: usize = 20;
 /// Rounds of signals in batches, and signals in each.
 const SIGNAL_ROUNDS: usize = 10;
 const SIGNALS: u64 = 5_000;
@@ -54,17 +63,27 @@ pub(super) struct Ratio {
 pub(super) async fn measure(place: &Place, less: u64) -> Result<Vec<Ratio>, BoxError> {
     let rows = BACKLOG / less;
     let mut ratios = Vec::new();
-    let mut drained = [const { Vec::new() }; 4];
+    let mut drained = [const { Vec::new() }; 8];
     for _ in 0..ROUNDS {
-        drained[0].push(drain(place, rows, 1024, 1).await?);
-        drained[1].push(drain(place, rows, 64, 1).await?);
-        drained[2].push(drain(place, rows, 16, 1).await?);
-        drained[3].push(drain(place, rows, 64, NAMESPACES).await?);
+        drained[0].push(drain(place, rows, 1024, Among::One).await?);
+        drained[1].push(drain(place, rows, 64, Among::One).await?);
+        drained[2].push(drain(place, rows, 16, Among::One).await?);
+        drained[3].push(drain(place, rows, 64, Among::Namespaces).await?);
+        drained[4].push(drain(place, rows, 64, Among::Lanes { lanes: LANES, width: None }).await?);
+        drained[5].push(drain(place, rows, 64, Among::Lanes { lanes: LANES, width: Some(3) }).await?);
+        drained[6].push(drain(place, rows, 64, Among::Lanes { lanes: 1, width: Some(HOT) }).await?);
+        drained[7].push(drain(place, rows, 64, Among::Shares).await?);
     }
-    let [wide, usual, narrow, tenants] = drained.map(median);
+    let [wide, usual, narrow, tenants, lanes, limited, hot, shares] = drained.map(median);
     ratios.push(Ratio::new("drained with 64 places over 1,024", usual, wide));
     ratios.push(Ratio::new("drained with 16 places over 1,024", narrow, wide));
     ratios.push(Ratio::new("drained of 5,000 namespaces over 1", tenants, usual));
+    ratios.push(Ratio::new("drained in 10,000 lanes over no lane", lanes, usual));
+    ratios.push(Ratio::new("drained in 10,000 lanes of width 3 over width 1", limited, lanes));
+    ratios.push(Ratio::new("drained in one lane of width 1,000 over no lane", hot, usual));
+    ratios.push(Ratio::new("drained of 5,000 shares over 1", shares, usual));
+    let value = beside_a_flood(place, FLOOD / less).await?;
+    ratios.push(Ratio { name: "a single job beside a flood p50, ms", value, of: vec![] });
     if let Place::Server(_) = place {
         let (mut one, mut four) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
@@ -99,10 +118,23 @@ pub(super) fn table(store: &str, ratios: &[Ratio]) {
     }
 }
 
-/// How many jobs per second an engine drains from a backlog that is spread over some namespaces.
-async fn drain(place: &Place, rows: u64, places: usize, namespaces: u64) -> Result<f64, BoxError> {
+/// What a backlog is spread over.
+#[derive(Clone, Copy)]
+enum Among {
+    One,
+    Namespaces,
+    Shares,
+    /// With a limit of this width for their family, or none.
+    Lanes {
+        lanes: u64,
+        width: Option<u32>,
+    },
+}
+
+/// How many jobs per second an engine drains from a backlog that is spread over something.
+async fn drain(place: &Place, rows: u64, places: usize, among: Among) -> Result<f64, BoxError> {
     let bed = place.bed(&format!("drain-{:08x}.db", fastrand::u32(..))).await?;
-    insert(&bed.store, rows, namespaces).await?;
+    insert(&bed.store, rows, among).await?;
     let ran = Arc::new(AtomicU64::new(0));
     let started = Instant::now();
     let engine = Engine::on(bed.store.clone())
@@ -125,7 +157,7 @@ async fn drain(place: &Place, rows: u64, places: usize, namespaces: u64) -> Resu
 /// The same by processes of 64 places each.
 async fn drain_beside(place: &Place, rows: u64, processes: usize) -> Result<f64, BoxError> {
     let bed = place.bed("beside.db").await?;
-    insert(&bed.store, rows, 1).await?;
+    insert(&bed.store, rows, Among::One).await?;
     let start = |_| Beside::start(Role::Work, &bed.url());
     let mut workers = (0..processes).map(start).collect::<Result<Vec<_>, _>>()?;
     let started = Instant::now();
@@ -142,11 +174,18 @@ async fn drain_beside(place: &Place, rows: u64, processes: usize) -> Result<f64,
     Ok(per_s)
 }
 
-async fn insert(store: &Arc<dyn Store>, rows: u64, namespaces: u64) -> Result<(), BoxError> {
+async fn insert(store: &Arc<dyn Store>, rows: u64, among: Among) -> Result<(), BoxError> {
+    if let Among::Lanes { width: Some(width), .. } = among {
+        Client::on(store.clone()).set_limit("partner", Limit::width(width)).await?;
+    }
     let new = |row: u64| {
         let mut new = NewInstance::job::<Tick>(row);
-        if namespaces > 1 {
-            new.namespace = format!("tenant-{:05}", row % namespaces);
+        let tenant = || format!("tenant-{:05}", row % TENANTS);
+        match among {
+            Among::One => {}
+            Among::Namespaces => new.namespace = tenant(),
+            Among::Shares => new.share = Some(tenant()),
+            Among::Lanes { lanes, .. } => new.lane = Some(format!("partner/{:05}", row % lanes)),
         }
         new
     };
@@ -154,6 +193,43 @@ async fn insert(store: &Arc<dyn Store>, rows: u64, namespaces: u64) -> Result<()
         store.insert((first..rows.min(first + 1_000)).map(new).collect()).await?;
     }
     Ok(())
+}
+
+/// A job that takes a while.
+struct Nap;
+
+impl Job for Nap {
+    const NAME: &'static str = "nap";
+    type Input = u64;
+    type Output = ();
+
+    async fn run(&self, _input: u64, _cx: &Context) -> Result<(), BoxError> {
+        tokio::time::sleep(FLOOD_STEP).await;
+        Ok(())
+    }
+}
+
+/// How long a single job of one tenant takes beside the flood of another one, in milliseconds.
+async fn beside_a_flood(place: &Place, rows: u64) -> Result<f64, BoxError> {
+    let bed = place.bed("flood.db").await?;
+    for first in (0..rows).step_by(1_000) {
+        let flood = (first..rows.min(first + 1_000)).map(|row| NewInstance::job::<Nap>(row).share("flood"));
+        bed.store.insert(flood.collect()).await?;
+    }
+    let engine = Engine::on(bed.store.clone()).job(Nap).queue("default", FLOOD_PLACES).start().await?;
+    let client = engine.client();
+    let mut took = Vec::new();
+    for _ in 0..SINGLES {
+        tokio::time::sleep(FLOOD_STEP * 4).await;
+        let called = Instant::now();
+        let id = client.start_job::<Nap>(0).share("single").await?;
+        until(&client, &id.to_string(), Status::Done).await?;
+        took.push(called.elapsed().as_secs_f64() * 1000.0);
+    }
+    drop(client);
+    engine.shutdown().await;
+    bed.strip().await?;
+    Ok(median(took))
 }
 
 /// The slowest round of signals in batches over the median one.

@@ -19,6 +19,8 @@ pub(super) struct Figures {
     pub(super) fanout_1000_ms: f64,
     pub(super) timer_late_p50_ms: f64,
     pub(super) timer_late_p99_ms: f64,
+    pub(super) schedule_late_p50_ms: f64,
+    pub(super) schedules_started_ms: f64,
     pub(super) parked_bytes: f64,
     pub(super) parked_rss_bytes: f64,
     pub(super) parked_cpu_percent: f64,
@@ -35,7 +37,7 @@ pub(super) fn word(history: History) -> &'static str {
 
 type Row = (&'static str, fn(&mut Figures) -> &mut f64);
 
-const ROWS: [Row; 15] = [
+const ROWS: [Row; 17] = [
     ("jobs inserted /s", |f| &mut f.jobs_inserted_per_s),
     ("jobs drained /s", |f| &mut f.jobs_drained_per_s),
     ("chained steps /s", |f| &mut f.chain_steps_per_s),
@@ -48,6 +50,8 @@ const ROWS: [Row; 15] = [
     ("fan-out of 1,000, ms", |f| &mut f.fanout_1000_ms),
     ("timer late p50, ms (100,000 armed)", |f| &mut f.timer_late_p50_ms),
     ("timer late p99, ms", |f| &mut f.timer_late_p99_ms),
+    ("10,000 schedules due at once: p50, ms", |f| &mut f.schedule_late_p50_ms),
+    ("  the last has started, ms", |f| &mut f.schedules_started_ms),
     ("parked: bytes on disk each", |f| &mut f.parked_bytes),
     ("parked: bytes in memory each", |f| &mut f.parked_rss_bytes),
     ("parked: % of a core", |f| &mut f.parked_cpu_percent),

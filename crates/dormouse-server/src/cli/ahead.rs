@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dormouse::check::{self, Report};
+use dormouse::graph::{Edge, Graph, On};
 use dormouse::jiff::Timestamp;
 use dormouse::store::sqlite::SqliteStore;
 use dormouse::{Client, Difference, DynMachine, Engine, SystemClock};
 use serde_json::{Value, json};
 
-use super::conn::{Conn, with_query};
+use super::conn::{Conn, encode, with_query};
 use super::output::{Output, inert, items, line, short, table, text};
 use super::{Failure, Globals, Machines, instance_path, json_argument};
 
@@ -69,14 +70,26 @@ enum Form {
     Json,
 }
 
-/// Prints a machine's graph. Needs no database.
-pub(super) fn graph(output: Output, args: &GraphArgs, machines: &Machines) -> Result<ExitCode, Failure> {
+/// Prints a machine's graph. For a machine of this program it needs no database; otherwise it is what a worker declared.
+pub(super) async fn graph(
+    globals: &Globals,
+    output: Output,
+    args: &GraphArgs,
+    machines: &Machines,
+) -> Result<ExitCode, Failure> {
     let client = known(machines)?;
-    let codes = wanted(&client, Some(&args.machine), "graph")?;
-    let newest = codes.iter().max_by_key(|code| code.version());
-    let Some(graph) = newest.and_then(|code| code.graph()) else {
-        let told = format!("{} declares no graph: describe it in `Machine::graph`", args.machine);
-        return Err(Failure::new(3, told));
+    let its_own = client.registry().machines().filter(|code| code.name() == args.machine);
+    let graph = match its_own.max_by_key(|code| code.version()) {
+        Some(code) if globals.server.is_none() => code.graph().ok_or_else(|| {
+            let told = format!("{} declares no graph: describe it in `Machine::graph`", args.machine);
+            Failure::new(3, told)
+        })?,
+        None if globals.server.is_none() && globals.require_file("").is_err() => {
+            let told =
+                format!("this program registers no machine {:?}, and there is no database", args.machine);
+            return Err(Failure::new(3, told));
+        }
+        _ => declared(globals, machines, &args.machine).await?,
     };
     let form = if output.json { Form::Json } else { args.form };
     line(
@@ -89,6 +102,41 @@ pub(super) fn graph(output: Output, args: &GraphArgs, machines: &Machines) -> Re
         .trim_end(),
     );
     Ok(ExitCode::SUCCESS)
+}
+
+/// The graph that the newest version of a machine declared, from the server or the database.
+async fn declared(globals: &Globals, machines: &Machines, machine: &str) -> Result<Graph, Failure> {
+    let conn = globals.connect(machines).await?;
+    let told = conn.get(&format!("/v1/machines/{}/graph", encode(machine))).await?;
+    let nodes = serde_json::from_value(told["nodes"].clone())?;
+    let edge = |edge: &Value| Edge {
+        from: text(edge, "from"),
+        to: text(edge, "to"),
+        on: on(&text(edge, "when")),
+        by: edge["by"].as_str().map(str::to_owned),
+        after: None,
+    };
+    Ok(Graph { nodes, edges: items(&told, "edges").map(edge).collect() })
+}
+
+/// When a way is taken, by the label that is drawn on it.
+fn on(label: &str) -> On {
+    let known = [
+        On::Timeout,
+        On::Skipped,
+        On::Again,
+        On::Enough,
+        On::Later,
+        On::Children,
+        On::Answers,
+        On::Undone,
+        On::Failed,
+    ];
+    match known.into_iter().find(|on| on.label() == Some(label)) {
+        Some(on) => on,
+        None if label.is_empty() => On::Next,
+        None => On::Case(label.to_owned()),
+    }
 }
 
 /// The machines of this program, on a throwaway database.

@@ -1,5 +1,6 @@
 //! One way to send a request, whether to a server or to a router in this process.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use axum::Router;
@@ -14,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use tower::ServiceExt as _;
 
 use super::failure::Failure;
-use super::tls;
+use super::tls::{self, Trust};
 use crate::access::NAMESPACE_HEADER;
 
 /// Where requests go.
@@ -45,7 +46,7 @@ impl Server {
     pub(crate) fn at(uri: &Uri, ca_file: Option<&Path>) -> Result<Self, Failure> {
         let (tls, usual_port) = match uri.scheme_str() {
             Some("http") => (None, 80),
-            Some("https") => (Some(tls::connector(ca_file)?), 443),
+            Some("https") => (Some(tls::connector(Trust::Authorities(ca_file))?), 443),
             _ => return Err(refused(uri, FORM)),
         };
         let authority = uri.authority().ok_or_else(|| refused(uri, FORM))?;
@@ -55,6 +56,16 @@ impl Server {
         }
         let (host, port) = (authority.host().to_owned(), authority.port_u16().unwrap_or(usual_port));
         Ok(Self { host, port, prefix: uri.path().trim_end_matches('/').to_owned(), tls })
+    }
+
+    /// A server on this host, with TLS if there is something to trust.
+    pub(crate) fn here(address: SocketAddr, trust: Option<Trust<'_>>) -> Result<Self, Failure> {
+        let host = match address.ip() {
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+        };
+        let tls = trust.map(tls::connector).transpose()?;
+        Ok(Self { host, port: address.port(), prefix: String::new(), tls })
     }
 
     /// Whether others on the network can read what is sent.
@@ -136,10 +147,26 @@ impl Conn {
         let bytes = to_bytes(response.into_body(), usize::MAX)
             .await
             .map_err(|error| Failure::unreachable(format!("the response broke off: {error}")))?;
-        if status.is_success() {
-            Ok((status, bytes.into()))
-        } else {
-            Err(Failure::problem(status.as_u16(), &bytes))
+        if status.is_success() { Ok((status, bytes.into())) } else { Err(self.refused(status, &bytes)) }
+    }
+
+    /// The failure that an error response is. What a server says is meant for all of its callers; this adds what to do here.
+    pub(crate) fn refused(&self, status: StatusCode, body: &[u8]) -> Failure {
+        let failure = Failure::problem(status.as_u16(), body);
+        let Self::There { server, api_key, .. } = self else { return failure };
+        let kind = failure.problem_type().map(|kind| kind.rsplit(['/', ':']).next().unwrap_or(kind));
+        match (status.as_u16(), kind) {
+            (401, _) if api_key.is_none() => {
+                failure.with("set DORMOUSE_API_KEY to an API key of this server")
+            }
+            (401 | 403, _) => failure.with("DORMOUSE_API_KEY holds the API key that was sent"),
+            (404, Some("no-route") | None) => {
+                let path = if server.prefix.is_empty() { "/" } else { &server.prefix };
+                let told =
+                    format!("the API is not at {path} of {}: check the path of --server", server.authority());
+                Failure::unreachable(told)
+            }
+            _ => failure,
         }
     }
 

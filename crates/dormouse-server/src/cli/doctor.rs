@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 
 use super::Failure;
 use super::conn::Conn;
-use super::look::unserved_versions;
-use super::output::{Output, items, line, text};
+use super::output::{Output, age, items, line, text};
 use crate::span;
 
 /// A larger clock difference makes timers fire at the wrong moment.
@@ -29,17 +28,17 @@ struct Finding {
     verdict: Verdict,
     about: &'static str,
     told: String,
-    advice: &'static str,
+    advice: String,
 }
 
 pub(super) async fn doctor(conn: &Conn, output: Output) -> Result<ExitCode, Failure> {
     let about = conn.get("/v1/about").await?;
     let ready = conn.get("/readyz").await;
-    let [stats, workers, machines] =
-        [conn.get("/v1/stats").await?, conn.get("/v1/workers").await?, conn.get("/v1/machines").await?];
+    let [stats, workers, troubles] =
+        [conn.get("/v1/stats").await?, conn.get("/v1/workers").await?, conn.get("/v1/troubles").await?];
     let mut findings = vec![database(&about), readiness(&ready), clock(&about)];
-    findings.extend(crew(&workers, &stats));
-    findings.extend(unserved_machines(&machines));
+    findings.extend(crew(&workers));
+    findings.extend(items(&troubles, "troubles").map(trouble));
     findings.extend(queues(&stats));
     findings.push(failures(&stats));
 
@@ -80,7 +79,7 @@ fn database(about: &Value) -> Finding {
             "{store} {version}, schema version {schema}, namespace {namespace}, as {}",
             text(about, "who")
         ),
-        advice: "",
+        advice: String::new(),
     }
 }
 
@@ -91,7 +90,8 @@ fn readiness(ready: &Result<Value, Failure>) -> Finding {
             verdict: Verdict::Problem,
             about: "store",
             told: failure.to_string(),
-            advice: "look for a full disk, a file that cannot be written, or a process that holds its lock",
+            advice: "look for a full disk, a file that cannot be written, or a process that holds its lock"
+                .to_owned(),
         },
     }
 }
@@ -108,26 +108,17 @@ fn clock(about: &Value) -> Finding {
         verdict: Verdict::Problem,
         about: "clock",
         told: format!("the clock of the store or the server is {} off this machine's", span::show(off)),
-        advice: "synchronize all clocks by NTP: timers and leases use the store's clock",
+        advice: "synchronize all clocks by NTP: timers and leases use the store's clock".to_owned(),
     }
 }
 
-fn crew(workers: &Value, stats: &Value) -> Vec<Finding> {
+fn crew(workers: &Value) -> Vec<Finding> {
     let (live, gone): (Vec<_>, Vec<_>) =
         items(workers, "workers").partition(|worker| worker["is_live"] == true);
-    let count = |status: &str| stats["statuses"][status].as_u64().unwrap_or(0);
-    let wants_work =
-        count("runnable") + count("scheduled") + count("awaiting_signal") + count("awaiting_children");
     let mut findings = Vec::new();
-    findings.push(match (live.len(), wants_work) {
-        (0, 0) => note("workers", "none is live, and there is nothing to run", ""),
-        (0, waiting) => Finding {
-            verdict: Verdict::Problem,
-            about: "workers",
-            told: format!("none is live, and {waiting} instances wait to run or to wake"),
-            advice: "start your program with `worker` or `serve`: only an engine runs steps and fires timers",
-        },
-        (live, _) => fine("workers", &format!("{live} live")),
+    findings.push(match live.len() {
+        0 => note("workers", "none is live", ""),
+        live => fine("workers", &format!("{live} live")),
     });
     let held: u64 = gone.iter().filter_map(|worker| worker["claims"].as_u64()).sum();
     if held > 0 {
@@ -135,58 +126,53 @@ fn crew(workers: &Value, stats: &Value) -> Vec<Finding> {
             verdict: Verdict::Problem,
             about: "workers",
             told: format!("{held} steps are held by {} workers whose lease has expired", gone.len()),
-            advice: "any live worker takes them back at its next heartbeat: start one",
+            advice: "any live worker takes them back at its next heartbeat: start one".to_owned(),
         });
     }
     findings
 }
 
-fn unserved_machines(machines: &Value) -> Vec<Finding> {
-    let problem = |told, advice| Finding { verdict: Verdict::Problem, about: "machines", told, advice };
-    let mut findings = Vec::new();
-    for machine in items(machines, "machines") {
-        let live: u64 = items(machine, "in_flight").filter_map(|version| version["live"].as_u64()).sum();
-        if machine["workers"] == 0 && live > 0 {
-            findings.push(problem(
-                format!("no live worker runs {}, which has {live} live instances", text(machine, "name")),
-                "start a program that registers it, or cancel them (`ls --machine NAME`, `cancel`)",
-            ));
-            continue;
-        }
-        let advice = "start a program that has this version, or one that migrates from it (`MIGRATES_FROM`)";
-        findings.extend(unserved_versions(machine).map(|told| problem(told, advice)));
-    }
-    findings
+/// What the server found, and what it advises.
+fn trouble(trouble: &Value) -> Finding {
+    let (verdict, about) = match text(trouble, "kind").as_str() {
+        "no_worker" => (Verdict::Problem, "workers"),
+        "nobody_runs" => (Verdict::Problem, "machines"),
+        "nobody_serves" => (Verdict::Problem, "queues"),
+        "nobody_sends" | "sends_fail" => (Verdict::Problem, "sending"),
+        "queue_paused" => (Verdict::Note, "queues"),
+        _ => (Verdict::Problem, "other"),
+    };
+    let again = match text(trouble, "next_at").as_str() {
+        "" => String::new(),
+        _ => format!(" (next try {}, see instance {})", age(trouble, "next_at"), text(trouble, "instance")),
+    };
+    let told = format!("{}{again}", text(trouble, "told"));
+    Finding { verdict, about, told, advice: text(trouble, "advice") }
 }
 
 fn queues(stats: &Value) -> Vec<Finding> {
     let now = text(stats, "now").parse::<Timestamp>().unwrap_or_else(|_| Timestamp::now());
     let mut findings = Vec::new();
-    for queue in items(stats, "queues") {
+    for queue in items(stats, "queues").filter(|queue| queue["paused"] != true && queue["workers"] != 0) {
         let (name, runnable) = (text(queue, "name"), queue["runnable"].as_u64().unwrap_or(0));
         let oldest = text(queue, "oldest_runnable_at").parse::<Timestamp>().ok();
         let waits = oldest.map(|at| now.duration_since(at).unsigned_abs()).unwrap_or_default();
-        if queue["paused"] == true {
-            let told = format!("{name} is paused and has {runnable} runnable instances");
-            findings.push(note("queues", &told, "resume it with `resume --queue NAME`"));
-        } else if runnable > 0 && queue["workers"] == 0 {
+        if waits > RUNNABLE_MAX {
             findings.push(Finding {
                 verdict: Verdict::Problem,
                 about: "queues",
-                told: format!("no live worker serves {name}, which has {runnable} runnable instances"),
-                advice: "let a worker serve it: `.queue(NAME, 64)` where the engine is set up",
-            });
-        } else if waits > RUNNABLE_MAX {
-            findings.push(Finding {
-                verdict: Verdict::Problem,
-                about: "queues",
-                told: format!("the oldest of {runnable} runnable instances in {name} has waited for {}", span::show(waits)),
-                advice: "give the queue more places, start more workers, or see which steps are slow (/metrics)",
+                told: format!(
+                    "the oldest of {runnable} runnable instances in {name} has waited for {}",
+                    span::show(waits)
+                ),
+                advice:
+                    "give the queue more places, start more workers, or see which steps are slow (/metrics)"
+                        .to_owned(),
             });
         }
     }
     if findings.is_empty() {
-        findings.push(fine("queues", "nothing waits for long"));
+        findings.push(fine("queues", "nothing waits for long where workers serve"));
     }
     findings
 }
@@ -203,9 +189,9 @@ fn failures(stats: &Value) -> Finding {
 }
 
 fn fine(about: &'static str, told: &str) -> Finding {
-    Finding { verdict: Verdict::Fine, about, told: told.to_owned(), advice: "" }
+    Finding { verdict: Verdict::Fine, about, told: told.to_owned(), advice: String::new() }
 }
 
-fn note(about: &'static str, told: &str, advice: &'static str) -> Finding {
-    Finding { verdict: Verdict::Note, about, told: told.to_owned(), advice }
+fn note(about: &'static str, told: &str, advice: &str) -> Finding {
+    Finding { verdict: Verdict::Note, about, told: told.to_owned(), advice: advice.to_owned() }
 }

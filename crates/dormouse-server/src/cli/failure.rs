@@ -12,7 +12,7 @@ use super::output::{escaped, printable};
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  something failed
+  1  something failed; `result`: the instance failed or was cancelled
   2  the command line is wrong
   3  there is no such instance, API key or event
   4  refused: the request is invalid, or the current state does not allow it
@@ -60,6 +60,18 @@ impl Failure {
             (None, None) => format!("the server answered {status}"),
         };
         Self { code, told, problem }
+    }
+
+    /// Adds what to do about it.
+    pub(crate) fn with(mut self, advice: &str) -> Self {
+        self.told = format!("{}; {advice}", self.told.trim_end_matches('.'));
+        self
+    }
+
+    /// The same failure, and what had happened before it.
+    pub(crate) fn after(mut self, before: &str) -> Self {
+        self.told = format!("{}\n{before}", self.told);
+        self
     }
 
     /// The `type` of the problem that the API returned; `None` if the failure is not from the API.

@@ -1,13 +1,18 @@
 //! Commands that start and show instances.
 
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use axum::http::{Method, StatusCode};
+use clap::builder::PossibleValuesParser;
+use dormouse::Status;
+use dormouse::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::conn::{Conn, with_query};
 use super::output::{Output, age, escaped, inert, items, line, short, table, text};
 use super::{Failure, instance_path, json_argument, with_document};
+use crate::span;
 
 /// One instance.
 #[derive(Debug, clap::Args)]
@@ -42,6 +47,9 @@ pub struct Start {
     /// Its lane: instances of one lane run one at a time, in order
     #[arg(long)]
     lane: Option<String>,
+    /// Its share: work of one queue and priority is served by turns of its shares
+    #[arg(long)]
+    share: Option<String>,
     /// A tag to find it by; repeatable
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
@@ -60,7 +68,7 @@ pub(super) async fn start(conn: &Conn, output: Output, args: Start) -> Result<()
     let state = args.state.as_deref().map(|text| json_argument("--state", text)).transpose()?;
     let mut body = json!({
         "machine": args.machine, "step": args.step, "version": args.version, "key": args.key, "queue": args.queue,
-    "lane": args.lane, "start_in": args.start_in, "start_at": args.start_at, "tags": args.tags,
+    "lane": args.lane, "share": args.share, "start_in": args.start_in, "start_at": args.start_at, "tags": args.tags,
     "even_if_unknown": args.even_if_unknown,
     });
     if let Some(priority) = args.priority {
@@ -94,9 +102,42 @@ pub(super) struct Filter {
     /// Only instances of this machine
     #[arg(long)]
     pub(super) machine: Option<String>,
-    /// Only instances in this status, such as failed
+    /// Only instances of this version
     #[arg(long)]
-    pub(super) status: Option<String>,
+    pub(super) version: Option<u32>,
+    /// Only instances in this status, such as failed; several have commas between
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Status::ALL.map(Status::as_str)))]
+    pub(super) status: Vec<String>,
+    /// Only instances at this step
+    #[arg(long)]
+    pub(super) step: Option<String>,
+    /// Only instances whose last error has this text in it
+    #[arg(long, value_name = "TEXT")]
+    pub(super) error: Option<String>,
+    /// Only instances whose state meets this, such as 'total > 1000' or 'customer = "acme"'; repeatable
+    #[arg(long = "where", value_name = "CONDITION")]
+    pub(super) conditions: Vec<String>,
+    /// Only instances created at or after this moment, such as 2030-01-01T12:00:00Z
+    #[arg(long, value_name = "MOMENT")]
+    pub(super) created_from: Option<String>,
+    /// Only instances created before this moment
+    #[arg(long, value_name = "MOMENT")]
+    pub(super) created_before: Option<String>,
+    /// Only instances whose last transition was at or after this moment
+    #[arg(long, value_name = "MOMENT")]
+    pub(super) changed_from: Option<String>,
+    /// Only instances whose last transition was before this moment
+    #[arg(long, value_name = "MOMENT")]
+    pub(super) changed_before: Option<String>,
+    /// Only instances that ended at or after this moment
+    #[arg(long, value_name = "MOMENT")]
+    pub(super) ended_from: Option<String>,
+    /// Only instances that ended before this moment
+    #[arg(long, value_name = "MOMENT")]
+    pub(super) ended_before: Option<String>,
+    /// Oldest first instead of newest first
+    #[arg(long)]
+    pub(super) oldest: bool,
     /// Only instances in this queue
     #[arg(long)]
     pub(super) queue: Option<String>,
@@ -112,27 +153,56 @@ pub(super) struct Filter {
     /// Only instances that no other instance spawned
     #[arg(long)]
     pub(super) roots: bool,
+    /// Only instances created since then: a span, such as 2h, or a moment, such as 2030-01-01T12:00:00Z
+    #[arg(long, value_name = "SINCE", value_parser = since)]
+    pub(super) since: Option<Timestamp>,
     /// Only instances with this tag; repeat it to require several
     #[arg(long = "tag", value_name = "TAG")]
     pub(super) tags: Vec<String>,
 }
 
+/// A moment, or how long ago it was.
+fn since(text: &str) -> Result<Timestamp, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(at);
+    }
+    let ago =
+        span::parse(text).map_err(|told| format!("{told}; or a moment, such as 2030-01-01T12:00:00Z"))?;
+    Timestamp::now().checked_sub(ago).map_err(|_| format!("{text} ago is too long ago"))
+}
+
 impl Filter {
     pub(super) fn path(&self, limit: usize, cursor: Option<String>) -> String {
-        let Self { machine, status, queue, key, awaiting, parent, roots, tags } = self.clone();
+        self.path_of("/v1/instances", limit, cursor)
+    }
+
+    /// The same for another route that takes such a query.
+    pub(super) fn path_of(&self, route: &str, limit: usize, cursor: Option<String>) -> String {
+        let Self { tags, conditions, .. } = self;
         let mut query = vec![
-            ("machine", machine),
-            ("status", status),
-            ("queue", queue),
-            ("key", key),
-            ("awaiting", awaiting),
-            ("parent", parent.map(|id| id.to_string())),
-            ("roots", roots.then(|| "true".to_owned())),
+            ("machine", self.machine.clone()),
+            ("version", self.version.map(|version| version.to_string())),
+            ("status", (!self.status.is_empty()).then(|| self.status.join(","))),
+            ("step", self.step.clone()),
+            ("queue", self.queue.clone()),
+            ("key", self.key.clone()),
+            ("awaiting", self.awaiting.clone()),
+            ("error", self.error.clone()),
+            ("created_from", self.since.map(|at| at.to_string()).or_else(|| self.created_from.clone())),
+            ("created_before", self.created_before.clone()),
+            ("changed_from", self.changed_from.clone()),
+            ("changed_before", self.changed_before.clone()),
+            ("ended_from", self.ended_from.clone()),
+            ("ended_before", self.ended_before.clone()),
+            ("parent", self.parent.map(|id| id.to_string())),
+            ("roots", self.roots.then(|| "true".to_owned())),
+            ("order", self.oldest.then(|| "oldest".to_owned())),
             ("limit", Some(limit.to_string())),
             ("cursor", cursor),
         ];
-        query.extend(tags.into_iter().map(|tag| ("tag", Some(tag))));
-        with_query("/v1/instances", &query)
+        query.extend(tags.iter().map(|tag| ("tag", Some(tag.clone()))));
+        query.extend(conditions.iter().map(|condition| ("where", Some(condition.clone()))));
+        with_query(route, &query)
     }
 }
 
@@ -174,13 +244,19 @@ pub(super) fn print_page(page: &Value) {
         })
         .collect();
     table(&["ID", "MACHINE", "KEY", "STATUS", "STEP", "CHANGED", ""], &rows, "no instances");
-    if let Some(next) = page.get("next").and_then(Value::as_str) {
+    let next = page.get("next").and_then(Value::as_str);
+    if let Some(looked) = page.get("looked").filter(|looked| looked["indexed"] == false) {
+        let rows = text(looked, "rows");
+        let further = if next.is_some() { "; the next page looks further" } else { "" };
+        line(&format!("not indexed: looked at {rows} instances{further}"));
+    }
+    if let Some(next) = next {
         line(&format!("more: --cursor {next}"));
     }
 }
 
 /// The members of an instance, in the order in which people look for them.
-const MEMBERS: [&str; 31] = [
+const MEMBERS: [&str; 32] = [
     "id",
     "key",
     "machine",
@@ -200,6 +276,7 @@ const MEMBERS: [&str; 31] = [
     "queue",
     "priority",
     "lane",
+    "share",
     "lane_blocked",
     "inbox",
     "barrier",
@@ -259,14 +336,7 @@ pub(super) async fn history(conn: &Conn, output: Output, args: History) -> Resul
                 let told = if args.states { event["state"].to_string() } else { told };
                 let told = if args.states { inert(&told) } else { short(&inert(&told), 60) };
                 let took = event["run"]["took_us"].as_u64().map(took).unwrap_or_default();
-                vec![
-                    text(event, "seq"),
-                    text(event, "at"),
-                    text(event, "kind"),
-                    text(event, "step"),
-                    took,
-                    told,
-                ]
+                vec![text(event, "seq"), text(event, "at"), text(event, "kind"), moved(event), took, told]
             })
             .collect();
         let last = if args.states { "STATE" } else { "DATA" };
@@ -277,6 +347,12 @@ pub(super) async fn history(conn: &Conn, output: Output, args: History) -> Resul
         );
     });
     Ok(())
+}
+
+/// Where an event led: `step.completed` names the step that completed first, then the next one.
+fn moved(event: &Value) -> String {
+    let (from, to) = (text(event, "from_step"), text(event, "step"));
+    if from.is_empty() || from == to { to } else { format!("{from} -> {to}") }
 }
 
 /// Reads all pages of a list as one. A page may be short because its items are large.
@@ -312,14 +388,13 @@ pub(super) async fn children(conn: &Conn, output: Output, args: &One) -> Result<
 pub struct ResultArgs {
     /// The instance, by its id or its key
     instance: String,
-    /// Wait up to this long for the instance to end, such as 30s
+    /// Wait up to this long for the instance to end, such as 30s or 2h
     #[arg(long, value_name = "SPAN")]
     wait: Option<String>,
 }
 
 pub(super) async fn result(conn: &Conn, output: Output, args: ResultArgs) -> Result<ExitCode, Failure> {
-    let path = with_query(&format!("{}/result", instance_path(&args.instance)), &[("wait", args.wait)]);
-    let (status, result) = conn.json(Method::GET, &path, None).await?;
+    let (status, result) = waited(conn, &args).await?;
     output.show(&result, |result| match text(result, "status").as_str() {
         "done" => line(&escaped(&result["output"].to_string())),
         "cancelled" if result["error"].is_null() => line("cancelled"),
@@ -329,7 +404,31 @@ pub(super) async fn result(conn: &Conn, output: Output, args: ResultArgs) -> Res
         }
         _ => line(result["explanation"].as_str().unwrap_or_default()),
     });
-    Ok(if status == StatusCode::ACCEPTED { ExitCode::from(7) } else { ExitCode::SUCCESS })
+    Ok(match text(&result, "status").as_str() {
+        _ if status == StatusCode::ACCEPTED => ExitCode::from(7),
+        "done" => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+/// The longest that one request waits.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Asks for the result until there is one or the time is over.
+async fn waited(conn: &Conn, args: &ResultArgs) -> Result<(StatusCode, Value), Failure> {
+    let path = format!("{}/result", instance_path(&args.instance));
+    let wait = args.wait.as_deref().map(span::parse).transpose().map_err(Failure::usage)?;
+    let Some(wait) = wait else { return conn.json(Method::GET, &path, None).await };
+    // A deadline too far off to be an instant counts as none.
+    let deadline = Instant::now().checked_add(wait);
+    loop {
+        let left = deadline.map_or(WAIT_MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let asked = format!("{}ms", left.min(WAIT_MAX).as_millis());
+        let answer = conn.json(Method::GET, &with_query(&path, &[("wait", Some(asked))]), None).await?;
+        if answer.0 != StatusCode::ACCEPTED || left <= WAIT_MAX {
+            return Ok(answer);
+        }
+    }
 }
 
 pub(super) async fn explain(conn: &Conn, output: Output, args: &One) -> Result<(), Failure> {

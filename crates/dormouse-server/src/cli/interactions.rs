@@ -1,5 +1,7 @@
 //! `interactions`: lists, claims and answers what waits for an answer from outside.
 
+use clap::builder::PossibleValuesParser;
+use dormouse::InteractionStatus;
 use serde_json::{Value, json};
 
 use super::conn::{Conn, encode, with_query};
@@ -12,8 +14,8 @@ use super::output::{Output, age, escaped, items, line, short, table, text};
 pub enum Interactions {
     /// List them, oldest first
     Ls {
-        /// Only those in this status, such as pending
-        #[arg(long)]
+        /// Only those in this status
+        #[arg(long, value_parser = PossibleValuesParser::new(InteractionStatus::ALL.map(InteractionStatus::as_str)))]
         status: Option<String>,
         /// Only those sent by this transport
         #[arg(long)]
@@ -131,12 +133,14 @@ fn list(page: &Value) {
             format!("{} {}", text(entry, "machine"), text(entry, "instance")),
             text(entry, "transport"),
             text(entry, "status"),
+            text(entry, "sends"),
             age(entry, "opened_at"),
             age(entry, "deadline"),
             asked_of(entry),
             text(entry, "assignee"),
             text(entry, "answered_by"),
             short(&entry["request"].to_string(), 48),
+            short(&text(entry, "error"), 48),
         ]
     };
     let rows: Vec<_> = items(page, "items").map(row).collect();
@@ -146,12 +150,14 @@ fn list(page: &Value) {
             "FOR",
             "TRANSPORT",
             "STATUS",
+            "SENDS",
             "SINCE",
             "UNTIL",
             "ASKED OF",
             "CLAIMED BY",
             "ANSWERED BY",
             "REQUEST",
+            "ERROR",
         ],
         &rows,
         "nothing waits for an answer",

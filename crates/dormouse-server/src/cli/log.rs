@@ -17,12 +17,26 @@ pub enum Log {
     Json,
 }
 
+impl Log {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+
+    pub(super) fn from_word(word: &str) -> Option<Self> {
+        [Self::Text, Self::Json].into_iter().find(|log| log.word() == word)
+    }
+}
+
 impl Globals {
     /// Starts logging: always for long-running commands, otherwise only on request. Sends traces if the environment
     /// configures them.
     pub fn log(&self, is_long: bool) {
-        let is_asked_for = self.log.is_some() || std::env::var_os("RUST_LOG").is_some();
-        let lines = (is_long || is_asked_for).then(|| lines(self.log));
+        let filter = self.settings.text("log.filter");
+        let is_asked_for = self.log.is_some() || filter.is_some();
+        let lines = (is_long || is_asked_for).then(|| lines(self.log, filter));
         #[cfg(feature = "otlp")]
         let traces = crate::otlp::layer(&super::program());
         #[cfg(not(feature = "otlp"))]
@@ -34,8 +48,8 @@ impl Globals {
     }
 }
 
-fn lines(form: Option<Log>) -> impl Layer<Registry> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+fn lines(form: Option<Log>, filter: Option<&str>) -> impl Layer<Registry> + use<> {
+    let filter = EnvFilter::try_new(filter.unwrap_or("info")).unwrap_or_else(|_| EnvFilter::new("info"));
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);

@@ -29,10 +29,11 @@ fn print_awaiting(value: &Value) {
     let row = |awaited: &Value| {
         let more = if awaited["is_capped"] == true { " or more" } else { "" };
         let count = format!("{}{more}", text(awaited, "count"));
-        vec![text(awaited, "names"), count, text(awaited, "oldest"), age(awaited, "since")]
+        let longest = format!("instance {}", text(awaited, "oldest"));
+        vec![text(awaited, "names"), count, longest, age(awaited, "since")]
     };
     let rows: Vec<_> = items(value, "awaiting").map(row).collect();
-    table(&["SIGNALS", "WAITING", "OLDEST", "SINCE"], &rows, "no instance awaits a signal");
+    table(&["SIGNALS", "WAITING", "LONGEST", "SINCE"], &rows, "no instance awaits a signal");
 }
 
 pub(super) async fn queues(conn: &Conn, output: Output) -> Result<(), Failure> {
@@ -57,6 +58,15 @@ fn print_queues(value: &Value) {
         &rows,
         "no queue holds anything, and none is served",
     );
+}
+
+pub(super) async fn shares(conn: &Conn, output: Output) -> Result<(), Failure> {
+    output.show(&conn.get("/v1/shares").await?, |value| {
+        let row = |share: &Value| vec![text(share, "share"), text(share, "weight")];
+        let rows: Vec<_> = items(value, "shares").map(row).collect();
+        table(&["SHARE", "WEIGHT"], &rows, "every share has weight 1");
+    });
+    Ok(())
 }
 
 pub(super) async fn workers(conn: &Conn, output: Output) -> Result<(), Failure> {
@@ -128,7 +138,8 @@ pub(super) async fn stats(conn: &Conn, output: Output) -> Result<(), Failure> {
         let statuses = stats["statuses"].as_object().into_iter().flatten();
         let rows: Vec<_> = statuses.map(|(status, count)| vec![status.clone(), count.to_string()]).collect();
         table(&["STATUS", "INSTANCES"], &rows, "");
-        line(&format!("\n{} live workers\n", text(stats, "workers")));
+        let workers = text(stats, "workers");
+        line(&format!("\n{workers} live {}\n", if workers == "1" { "worker" } else { "workers" }));
         print_queues(stats);
         line("");
         print_awaiting(stats);

@@ -99,6 +99,24 @@ pub(super) async fn brake(conn: &Conn, output: Output, args: Brake, verb: &str) 
     Ok(())
 }
 
+/// Which share to weigh.
+#[derive(Debug, clap::Args)]
+pub struct Weigh {
+    /// The share, by its name; the namespace's own share has the name of the namespace
+    share: String,
+    /// How many instances it is served in each of its turns, from 1 to 1000
+    weight: u32,
+}
+
+pub(super) async fn weigh(conn: &Conn, output: Output, args: &Weigh) -> Result<(), Failure> {
+    let path = format!("/v1/shares/{}/weigh", encode(&args.share));
+    let weighed = conn.post(&path, &json!({ "weight": args.weight })).await?;
+    output.show(&weighed, |weighed| {
+        line(&format!("share {} has weight {}", text(weighed, "share"), text(weighed, "weight")));
+    });
+    Ok(())
+}
+
 /// Which tags to add and to remove.
 #[derive(Debug, clap::Args)]
 pub struct Tag {

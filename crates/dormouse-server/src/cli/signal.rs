@@ -62,7 +62,7 @@ fn parse_filter(text: &str) -> Result<Filter, Failure> {
         let value = Some(value.to_owned());
         match name.trim() {
             "machine" => filter.machine = value,
-            "status" => filter.status = value,
+            "status" => filter.status = value.into_iter().collect(),
             "queue" => filter.queue = value,
             "key" => filter.key = value,
             "awaiting" => filter.awaiting = value,

@@ -7,13 +7,41 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{self, CryptoProvider};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    self, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 
 use super::failure::Failure;
 
-pub(super) fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, Failure> {
+/// Which servers to talk to.
+#[derive(Clone, Copy)]
+pub(crate) enum Trust<'a> {
+    /// Those with a certificate for their name from an authority that the system trusts, or that is in this file.
+    Authorities(Option<&'a Path>),
+    /// The one whose certificate is the first in this file, whatever name it is for.
+    Only(&'a Path),
+}
+
+pub(super) fn connector(trust: Trust<'_>) -> Result<TlsConnector, Failure> {
+    let provider = Arc::new(crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("the provider has what the usual versions need");
+    let config = match trust {
+        Trust::Authorities(ca_file) => builder.with_root_certificates(authorities(ca_file)?),
+        Trust::Only(path) => {
+            let expected = first(path).map_err(|why| Failure::usage(format!("{}: {why}", path.display())))?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Only { expected, provider }))
+        }
+    };
+    Ok(Arc::new(config.with_no_client_auth()).into())
+}
+
+fn authorities(ca_file: Option<&Path>) -> Result<RootCertStore, Failure> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {
@@ -24,12 +52,61 @@ pub(super) fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, Failure>
         let told = "this system trusts no certificate authority: install its ca-certificates package, or name a --ca-file";
         return Err(Failure::unreachable(told));
     }
-    let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("the provider has what the usual versions need")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(Arc::new(config).into())
+    Ok(roots)
+}
+
+fn first(path: &Path) -> Result<CertificateDer<'static>, String> {
+    let mut certificates = CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())?;
+    let first = certificates.next().ok_or("the file contains no PEM certificate")?;
+    first.map_err(|error| error.to_string())
+}
+
+/// Trusts one certificate.
+#[derive(Debug)]
+struct Only {
+    expected: CertificateDer<'static>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Only {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if *end_entity == self.expected {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        crypto::verify_tls12_signature(message, certificate, signed, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        crypto::verify_tls13_signature(message, certificate, signed, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 fn add(roots: &mut RootCertStore, path: &Path) -> Result<(), String> {

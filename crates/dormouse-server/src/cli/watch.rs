@@ -2,7 +2,7 @@
 
 use axum::http::Method;
 use futures_util::TryStreamExt as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::conn::{Conn, with_query};
 use super::output::{Output, inert, line, short, text};
@@ -30,9 +30,16 @@ pub(super) async fn watch(conn: &Conn, output: Output, args: Watch) -> Result<()
         with_query("/v1/events", &[("instance", id), ("machine", args.machine), ("queue", args.queue)]);
     let response = conn.open(Method::GET, &path, None).await?;
     if !response.status().is_success() {
-        let status = response.status().as_u16();
+        let status = response.status();
         let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap_or_default();
-        return Err(Failure::problem(status, &body));
+        return Err(conn.refused(status, &body));
+    }
+    // Asked once the stream is open, so that an end is seen here or there.
+    if let Some(instance) = &args.instance
+        && let Some(ended) = ended(&conn.get(&instance_path(instance)).await?)
+    {
+        output.show(&ended, print);
+        return Ok(());
     }
     let mut body = response.into_body().into_data_stream();
     let mut pending = Vec::new();
@@ -54,6 +61,16 @@ pub(super) async fn watch(conn: &Conn, output: Output, args: Watch) -> Result<()
         }
     }
     Err(Failure::unreachable("the server ended the stream"))
+}
+
+/// The last change of an instance that has ended.
+fn ended(instance: &Value) -> Option<Value> {
+    let kind = &instance["status"];
+    matches!(kind.as_str(), Some("done" | "failed" | "cancelled")).then(|| {
+        let [id, at, machine, key, seq, step] =
+            ["id", "ended_at", "machine", "key", "seq", "step"].map(|member| &instance[member]);
+        json!({ "instance": id, "at": at, "machine": machine, "key": key, "seq": seq, "step": step, "kind": kind })
+    })
 }
 
 fn print(change: &Value) {

@@ -96,10 +96,13 @@ impl Machine for Shop {
     fn graph() -> Option<Graph> {
         let graph =
             Graph::new().step("Placed").awaits(PAYMENT, "Payment").sent_by("the customer").or_timeout();
-        let graph = graph.step("Payment").case("small", "Pick").awaits(APPROVAL, "Approval");
-        let graph = graph.sent_by("a manager").or_timeout().fails();
-        let graph = graph.step("Approval").case("granted", "Pick").awaits(APPROVAL, "Approval");
-        let graph = graph.sent_by("the director").or_timeout().fails();
+        let graph = graph.step("Payment").case("small", "Pick").after_signal(PAYMENT);
+        let graph =
+            graph.awaits(APPROVAL, "Approval").sent_by("a manager").or_timeout().after_signal(PAYMENT);
+        let graph = graph.fails().after_timeout();
+        let graph = graph.step("Approval").case("granted", "Pick").after_signal(APPROVAL);
+        let graph = graph.awaits(APPROVAL, "Approval").sent_by("the director").or_timeout().after_timeout();
+        let graph = graph.fails();
         Some(graph.step("Pick").spawns("Ship").step("Ship").done().fails())
     }
 }

@@ -14,6 +14,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// Far more than ever wait at once.
 const WAITING_MAX: usize = 5_000;
 const FIRST_NUMBER: u64 = 1_001;
+const CUSTOMERS: u64 = 40;
 const ORDERS_PER_SECOND: f64 = 4.0;
 const PAYMENT_AFTER_S: f64 = 40.0;
 const APPROVAL_AFTER_S: f64 = 4.0;
@@ -36,7 +37,7 @@ pub(super) async fn place_orders(client: &Client, orders: u64) -> Result<()> {
     let new = (first..first + orders).map(|number| {
         let basket = fill_basket(number);
         let key = basket.key();
-        NewInstance::of::<Shop>(Order::Placed(basket)).key(key).key_scope(KeyScope::Always)
+        NewInstance::of::<Shop>(Order::Placed(basket)).key(key).key_scope(KeyScope::Always).lane(lane(number))
     });
     client.start_many(new).await.map(drop)
 }
@@ -112,13 +113,18 @@ impl Stage {
         loop {
             let basket = fill_basket(number);
             let key = basket.key();
-            match self.client.start::<Shop>(Order::Placed(basket)).key(key).key_scope(KeyScope::Always).await
-            {
+            let order = self.client.start::<Shop>(Order::Placed(basket)).key(key);
+            match order.key_scope(KeyScope::Always).lane(lane(number)).await {
                 Err(Error::KeyTaken { .. }) => number += 1,
                 placed => return placed.map(drop),
             }
         }
     }
+}
+
+/// The lane of the customer who placed an order: the steps of two orders of a customer run at a time.
+fn lane(number: u64) -> String {
+    format!("customer/{}", number % CUSTOMERS)
 }
 
 /// One more than the newest order in the database.

@@ -1,28 +1,61 @@
 //! The signals in an instance's inbox, with forms to drop and edit them.
 
 use dormouse::jiff::Timestamp;
-use dormouse::{InboxSignal, Instance, Json};
+use dormouse::store::{Bounds, Portion};
+use dormouse::{InboxSignal, Instance, Json, SignalId};
 use maud::{Markup, html};
 use serde::Serialize;
 
 use super::layout::Shell;
-use super::parts::{self, time};
+use super::parts::{self, number, time};
 use super::visit::Visit;
 use super::{Answered, act, form, json};
 use crate::problem::Problem;
 
-/// A signal, and why its machine cannot read it.
-pub(super) type Kept = (InboxSignal, Option<String>);
+/// How many signals to show at once.
+const ROWS: usize = 20;
+/// The most bytes of payloads to read for the page.
+const BYTES_MAX: usize = 256 * 1024;
+
+/// A part of an inbox.
+pub(super) struct Inbox {
+    /// Each signal, and why its machine cannot read it.
+    kept: Vec<(InboxSignal, Option<String>)>,
+    /// Whether it begins after the first signal.
+    is_later: bool,
+    more: bool,
+}
+
+/// The first signals, or those after the one in the address.
+pub(super) async fn read(visit: &Visit, instance: &Instance) -> Result<Inbox, Problem> {
+    let asked = visit.query.get("signals_after").map(str::parse::<i64>).transpose();
+    let after = asked.map_err(|_| Problem::invalid("`signals_after` is not the number of a signal"))?;
+    let bounds = Bounds { rows_max: ROWS, bytes_max: BYTES_MAX };
+    let page = match instance.inbox {
+        0 => Portion::default(),
+        _ => visit.client.inbox_page(instance.id, after.map(SignalId), bounds).await?,
+    };
+    let unreadable = visit.client.unreadable(instance, &page.items).await?;
+    let kept = page.items.into_iter().zip(unreadable).collect();
+    Ok(Inbox { kept, is_later: after.is_some(), more: page.more })
+}
 
 /// The part of the inbox that the page shows.
-pub(super) fn card(s: &Shell, instance: &Instance, kept: &[Kept], more: bool, now: Timestamp) -> Markup {
+pub(super) fn card(s: &Shell, instance: &Instance, inbox: &Inbox, now: Timestamp) -> Markup {
+    let Inbox { kept, is_later, more } = inbox;
+    let here = format!("/instances/{}", instance.id);
+    let next = kept.last().filter(|_| *more).map(|(last, _)| last.id.0);
     html! {
         section.card {
-            h2 { "Inbox" }
-            @if kept.is_empty() {
+            h2 { "Inbox" @if instance.inbox > 0 { " " span.count #inbox-count { (number(u64::from(instance.inbox))) } } }
+            @if kept.is_empty() && instance.inbox > 0 && instance.status.is_terminal() {
+                p.muted { "Its signals are put away. A retry brings them back." }
+            } @else if kept.is_empty() {
                 (parts::empty("No signal waits here.", &html! {
                     "The inbox keeps signals until the instance consumes them."
                 }))
+            } @else if *more || *is_later {
+                p.muted { (kept.len()) " of " (number(u64::from(instance.inbox))) " are shown, in order of arrival." }
             }
             @for (signal, unreadable) in kept {
                 details #{"signal-" (signal.id.0)} open[unreadable.is_some()] {
@@ -36,7 +69,12 @@ pub(super) fn card(s: &Shell, instance: &Instance, kept: &[Kept], more: bool, no
                     @if s.may_operate() { (repair(s, instance, signal)) }
                 }
             }
-            @if more { p.muted { "There are more. The API lists all of them." } }
+            @if *is_later || next.is_some() {
+                nav.pager aria-label="Pages of the inbox" {
+                    @if *is_later { a href=(s.at(&here)) { "First signals" } }
+                    @if let Some(next) = next { a rel="next" href=(s.at(&format!("{here}?signals_after={next}#inbox"))) { "Next signals" } }
+                }
+            }
         }
     }
 }

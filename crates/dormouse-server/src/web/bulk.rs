@@ -15,10 +15,13 @@ use super::form;
 use super::instances::{FILTERS, filter, kept};
 use super::parts::{self, number};
 use super::visit::Visit;
+use crate::api::Verb;
 use crate::problem::Problem;
 
-/// The most instances that one form acts on. If more match, the page says so, and the next form can take them.
+/// The most instances that a form names one by one. If more match, it acts on all that match, in batches.
 const MAX: usize = 1_000;
+/// How many of those one request acts on.
+const BATCH: usize = 500;
 /// How far to search for them: this many pages of this many rows.
 const LOOKS: usize = 4;
 const LOOK_ROWS: usize = 500;
@@ -27,90 +30,48 @@ const AT_A_TIME: usize = 16;
 /// How many instances the page names before the action.
 const NAMED: usize = 10;
 
-/// What to do to each instance.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verb {
-    Signal,
-    Cancel,
-    Retry,
-    Pause,
-    Resume,
+fn parse(word: Option<&str>) -> Result<Verb, Problem> {
+    let found = Verb::ALL.into_iter().find(|verb| word == Some(verb.word()));
+    found.ok_or_else(|| {
+        Problem::invalid("`verb` is missing: it is signal, cancel, retry, pause, resume or fork")
+    })
 }
 
-impl Verb {
-    pub(super) const ALL: [Self; 5] = [Self::Signal, Self::Cancel, Self::Retry, Self::Pause, Self::Resume];
-
-    fn parse(word: Option<&str>) -> Result<Self, Problem> {
-        let found = Self::ALL.into_iter().find(|verb| word == Some(verb.word()));
-        found.ok_or_else(|| {
-            Problem::invalid("`verb` is missing: it is signal, cancel, retry, pause or resume")
-        })
+/// The word on the button.
+pub(super) fn button(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Signal => "Signal",
+        Verb::Cancel => "Cancel",
+        Verb::Retry => "Retry",
+        Verb::Pause => "Pause",
+        Verb::Resume => "Resume",
+        Verb::Fork => "Fork",
     }
+}
 
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Signal => "signal",
-            Self::Cancel => "cancel",
-            Self::Retry => "retry",
-            Self::Pause => "pause",
-            Self::Resume => "resume",
-        }
-    }
-
-    pub(super) fn button(self) -> &'static str {
-        match self {
-            Self::Signal => "Signal",
-            Self::Cancel => "Cancel",
-            Self::Retry => "Retry",
-            Self::Pause => "Pause",
-            Self::Resume => "Resume",
-        }
-    }
-
-    fn route(self) -> &'static str {
-        match self {
-            Self::Signal => "/v1/instances/{instance}/signals",
-            Self::Cancel => "/v1/instances/{instance}/cancel",
-            Self::Retry => "/v1/instances/{instance}/retry",
-            Self::Pause => "/v1/instances/{instance}/pause",
-            Self::Resume => "/v1/instances/{instance}/resume",
-        }
-    }
-
-    fn warning(self) -> &'static str {
-        match self {
-            Self::Signal => "Each gets the signal in its inbox, and wakes if it awaits it.",
-            Self::Cancel => "They end now, and their live children with them. What they did stays done.",
-            Self::Retry => "Those that failed or were cancelled run again from the step they ended at.",
-            Self::Pause => {
-                "No worker claims them until they are resumed. A running step continues to its end."
-            }
-            Self::Resume => "Workers can claim them again.",
-        }
-    }
-
-    /// Whether the action applies to an instance in its current status.
-    fn fits(self, instance: &Instance) -> bool {
-        let has_ended = instance.status.is_terminal();
-        match self {
-            Self::Signal | Self::Cancel => !has_ended,
-            Self::Retry => has_ended && instance.status != dormouse::Status::Done,
-            Self::Pause => !has_ended && !instance.paused,
-            Self::Resume => instance.paused,
+fn warning(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Signal => "Each gets the signal in its inbox, and wakes if it awaits it.",
+        Verb::Cancel => "They end now, and their live children with them. What they did stays done.",
+        Verb::Retry => "Those that failed or were cancelled run again from the step they ended at.",
+        Verb::Pause => "No worker claims them until they are resumed. A running step continues to its end.",
+        Verb::Resume => "Workers can claim them again.",
+        Verb::Fork => {
+            "A new instance starts from the last event of each, without a key. They themselves do not change."
         }
     }
 }
 
 /// Shows how many instances the action applies to, and asks for confirmation.
 pub(super) async fn confirm(visit: Visit) -> Answered {
-    let verb = Verb::parse(visit.query.get("verb"))?;
+    let verb = parse(visit.query.get("verb"))?;
     let (meant, has_more) = meant(&visit, verb).await?;
     let (s, count) = (&visit.shell, number(meant.len() as u64));
     let back = s.at(&format!(
         "/instances{}",
         visit.query.with(&[("verb", None), ("which", None), ("id", None)]).query()
     ));
-    let title = format!("{} {count}?", verb.button());
+    let title = format!("{} {count}?", button(verb));
     if meant.is_empty() {
         return visit.page(&title, &html! {
             h1 { "Nothing to " (verb.word()) }
@@ -134,20 +95,21 @@ pub(super) async fn confirm(visit: Visit) -> Answered {
         _ => None,
     };
     visit.page(&title, &html! {
-        h1 { (verb.button()) " " span #count data-count=(meant.len()) { (count) } " " (if meant.len() == 1 { "instance" } else { "instances" }) "?" }
+        h1 { (button(verb)) " " @if has_more { "more than " } span #count data-count=(meant.len()) { (count) } " " (if meant.len() == 1 { "instance" } else { "instances" }) "?" }
         section.card {
-            p { (verb.warning()) }
-            @if has_more { p.warning { "More match. One form acts on up to " (number(MAX as u64)) " of them: send it again for the others." } }
+            p { (warning(verb)) }
+            @if has_more { p.warning { "More than these match, and it is done for all of them, " (BATCH) " at a time. You can stop in between." } }
             (named(&visit, &meant))
             form #confirm method="post" action=(s.at("/instances/bulk")) {
                 (s.token())
                 input type="hidden" name="verb" value=(verb.word());
                 // The instances that were counted, even if others match when the form is sent.
-                input type="hidden" name="ids" value=(ids.join(","));
+                @if has_more { input type="hidden" name="all" value="true"; }
+                @else { input type="hidden" name="ids" value=(ids.join(",")); }
                 (kept(&visit.query))
                 @if let Some(fields) = fields { (fields) }
                 div.buttons {
-                    button.primary[verb != Verb::Cancel].danger[verb == Verb::Cancel] type="submit" { (verb.button()) " " (count) }
+                    button.primary[verb != Verb::Cancel].danger[verb == Verb::Cancel] type="submit" { (button(verb)) " " @if has_more { "all of them" } @else { (count) } }
                     a href=(back) { "Back" }
                 }
             }
@@ -201,7 +163,7 @@ async fn meant(visit: &Visit, verb: Verb) -> Result<(Vec<Instance>, bool), Probl
         for _ in 0..LOOKS {
             let page = visit.client.list(filter.clone()).await?;
             found.extend(page.instances.into_iter().filter(|instance| verb.fits(instance)));
-            filter.after = page.next;
+            (filter.after, filter.after_at) = (page.next, page.next_at);
             has_more = page.next.is_some();
             if !has_more || found.len() > MAX {
                 break;
@@ -219,7 +181,10 @@ async fn meant(visit: &Visit, verb: Verb) -> Result<(Vec<Instance>, bool), Probl
 
 /// Performs the action on each instance that was counted.
 pub(super) async fn act(visit: Visit) -> Answered {
-    let verb = Verb::parse(visit.form.get("verb"))?;
+    let verb = parse(visit.form.get("verb"))?;
+    if visit.form.get("all").is_some() {
+        return act_on_all(&visit, verb).await;
+    }
     let ids: Vec<i64> =
         visit.form.get("ids").unwrap_or_default().split(',').filter_map(|id| id.parse().ok()).collect();
     if ids.is_empty() || ids.len() > MAX {
@@ -247,6 +212,71 @@ pub(super) async fn act(visit: Visit) -> Answered {
     let keep = visit.form.only(&FILTERS);
     let notice = format!("bulk-{done}-{}", refused.len());
     visit.go(&format!("/instances{}", keep.with(&[("notice", Some(&notice))]).query()))
+}
+
+/// What the form says of the work so far.
+#[derive(Default)]
+struct SoFar {
+    done: u64,
+    refused: u64,
+}
+
+/// Performs the action on the next of all that match, and shows how far it is. The page goes on by itself where scripts
+/// run, and by a button elsewhere: whoever closes it stops the work, and nothing is lost.
+async fn act_on_all(visit: &Visit, verb: Verb) -> Answered {
+    let number_of = |name: &str| visit.form.get(name).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let before = SoFar { done: number_of("done"), refused: number_of("refused") };
+    let signal = if verb == Verb::Signal { Some(signal_of(visit)?) } else { None };
+    let reason = visit.form.text("reason").filter(|_| verb == Verb::Cancel);
+    let body = AllBody { verb: verb.word(), signal, reason };
+    let keep = visit.form.only(&FILTERS);
+    let limit = BATCH.to_string();
+    let query = keep.with(&[("limit", Some(&limit)), ("cursor", visit.form.get("cursor"))]).query();
+    let told = visit.act_by_query("/v1/instances/bulk", query.trim_start_matches('?'), &body).await?;
+    let count = |name: &str| told[name].as_u64().unwrap_or_default();
+    let now = SoFar { done: before.done + count("done"), refused: before.refused + count("refused") };
+    match told["next"].as_str() {
+        Some(next) => progress(visit, verb, &now, next),
+        None => {
+            let notice = format!("bulk-{}-{}", now.done, now.refused);
+            visit.go(&format!("/instances{}", keep.with(&[("notice", Some(&notice))]).query()))
+        }
+    }
+}
+
+/// The body of a bulk request to the API.
+#[derive(Serialize)]
+struct AllBody {
+    verb: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<SignalBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+fn progress(visit: &Visit, verb: Verb, so_far: &SoFar, next: &str) -> Answered {
+    let s = &visit.shell;
+    let list = s.at(&format!("/instances{}", visit.form.only(&FILTERS).query()));
+    visit.page(button(verb), &html! {
+        h1 { (button(verb)) ": " span #so-far { (number(so_far.done)) } " so far" }
+        section.card {
+            @if so_far.refused > 0 { p { "Skipped " (number(so_far.refused)) " that had moved on in the meantime." } }
+            p.muted { "Each step is in the audit log. Close this page to stop: what is done stays done, and the list shows what is left." }
+            form #go-on data-goes-on method="post" action=(s.at("/instances/bulk")) {
+                (s.token())
+                input type="hidden" name="all" value="true";
+                input type="hidden" name="verb" value=(verb.word());
+                input type="hidden" name="cursor" value=(next);
+                input type="hidden" name="done" value=(so_far.done);
+                input type="hidden" name="refused" value=(so_far.refused);
+                @for name in ["name", "payload", "dedup_key", "reason"] {
+                    @if let Some(value) = visit.form.get(name) { input type="hidden" name=(name) value=(value); }
+                }
+                (kept(&visit.form))
+                div.buttons { button.primary type="submit" { "Go on" } a href=(list) { "Stop here" } }
+            }
+        }
+    })
 }
 
 /// The request body for each instance.

@@ -1,7 +1,7 @@
 //! The page of one instance: where it is and why, its history, its documents, and the actions on it.
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::{Bounds, Filter, InteractionFilter, Portion, Progress};
+use dormouse::store::{Filter, InteractionFilter, Progress};
 use dormouse::{Instance, InstanceId, Interaction, Status, UnitView};
 use maud::{Markup, html};
 
@@ -9,13 +9,13 @@ use super::Answered;
 use super::layout::{Shell, sentence};
 use super::parts::{self, time};
 use super::visit::Visit;
-use super::{act, amend, graph, json, timeline, what_if};
+use super::{act, amend, commands, graph, json, mail, timeline, what_if};
 use crate::problem::Problem;
 
-/// The most signals and interactions to show; the API lists all.
+/// The most interactions to show; the API lists all.
 const ROWS: usize = 20;
-/// The most bytes of payloads to read for the page.
-const INBOX_BYTES_MAX: usize = 256 * 1024;
+/// How much of the sentence about an instance to show as its headline: an error in it may be a whole stack trace.
+const WHY_CHARS_MAX: usize = 280;
 /// How deep to show descendants, and how many in all.
 const TREE_DEPTH: usize = 3;
 const TREE_ROWS: usize = 60;
@@ -25,12 +25,8 @@ pub(super) async fn show(visit: Visit) -> Answered {
     let (id, now) = (instance.id, visit.client.store().about().await?.now);
     let why = visit.client.explain(id).await?;
     let timeline = timeline::read(&visit, &instance).await?;
-    let inbox = match instance.inbox {
-        0 => Portion::default(),
-        _ => visit.client.inbox_page(id, None, Bounds { rows_max: ROWS, bytes_max: INBOX_BYTES_MAX }).await?,
-    };
-    let unreadable = visit.client.unreadable(&instance, &inbox.items).await?;
-    let kept: Vec<amend::Kept> = inbox.items.into_iter().zip(unreadable).collect();
+    let inbox = amend::read(&visit, &instance).await?;
+    let sent = visit.client.mail(id).await?;
     let tree = children(&visit, id).await?;
     let unit = visit.client.unit(id).await?;
     let asked = InteractionFilter { instance: Some(id), limit: ROWS, ..InteractionFilter::default() };
@@ -48,6 +44,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
             }
             @if s.may_operate() { (act::bar(s, declared.as_deref(), &instance)) }
             p #ahead data-live { (what_if::link(s, &visit.client, &instance)) }
+            (commands::of_instance(s, &instance))
             div.columns {
                 div {
                     div #graph data-live { @if let Some(drawing) = graph::of_instance(declared.as_deref(), &instance, &timeline) { (drawing) } }
@@ -56,8 +53,9 @@ pub(super) async fn show(visit: Visit) -> Answered {
                 div {
                     div #state data-live { (documents(&instance, progress.as_ref(), now)) }
                     div #inbox data-live {
-                        (amend::card(s, &instance, &kept, inbox.more, now))
+                        (amend::card(s, &instance, &inbox, now))
                     }
+                    div #mail data-live { @if !sent.is_empty() { (mail::card(&sent, now)) } }
                     div #family data-live { (family(s, &instance, &tree)) }
                     div #unit data-live { @if let Some(unit) = &unit { (unit_card(s, unit, &asked, now)) } }
                 }
@@ -69,11 +67,16 @@ pub(super) async fn show(visit: Visit) -> Answered {
 fn head(s: &Shell, instance: &Instance, why: &str, now: Timestamp) -> Markup {
     // The sentence starts with words that the heading already has.
     let why = why.split_once("): ").map_or(why, |(_, why)| why);
+    let is_cut = why.chars().nth(WHY_CHARS_MAX).is_some();
+    let why = if is_cut { json::short(why, WHY_CHARS_MAX) } else { sentence(why) };
     let fact = |name: &str, value: Markup| html! { div { dt { (name) } dd { (value) } } };
     html! {
         p.crumbs { a href=(s.at("/instances")) { "Instances" } " / " (parts::machine_link(s, &instance.machine)) }
         h1 { (parts::name(instance)) " " span #status { (parts::status(instance.status)) } @if instance.paused { " " span.badge { "paused" } } }
-        p.why #why data-announce=(format!("{} {} {}", instance.status.as_str(), instance.step, instance.paused)) { (sentence(why)) }
+        p.why #why data-announce=(format!("{} {} {}", instance.status.as_str(), instance.step, instance.paused)) {
+            (why)
+            @if is_cut && instance.last_error.is_some() { " " a href="#last-error" { "The whole error" } }
+        }
         dl.facts {
             (fact("Number", html! { (instance.id) }))
             (fact("Machine", html! { (instance.machine) " v" (instance.version) }))
@@ -82,6 +85,7 @@ fn head(s: &Shell, instance: &Instance, why: &str, now: Timestamp) -> Markup {
             (fact("Transitions", html! { (instance.seq) }))
             @if instance.attempt > 0 { (fact("Tries so far", html! { (instance.attempt) })) }
             @if let Some(lane) = &instance.lane { (fact("Lane", html! { (lane) })) }
+            @if let Some(share) = &instance.share { (fact("Share", html! { (share) })) }
             @if let Some(worker) = instance.worker { (fact("Worker", html! { a href=(s.at("/workers")) { (worker.0) } })) }
             @if let Some(at) = instance.wake_at { (fact("Clock", time(at, now))) }
             (fact("Created", time(instance.created_at, now)))
@@ -101,7 +105,7 @@ fn documents(instance: &Instance, progress: Option<&Progress>, now: Timestamp) -
             }
             @if let Some(output) = &instance.output { h2 { "Output" } (json::show(output.as_str())) }
             @if let Some(error) = instance.last_error.as_ref().filter(|_| instance.status != Status::Done) {
-                h2 { "Last error" } pre.json.bad tabindex="0" { code { (json::short(error, 4_000)) } }
+                h2 #last-error { "Last error" } pre.json.bad tabindex="0" { code { (json::short(error, 4_000)) } }
             }
             h2 { "State" }
             (json::show(instance.state.as_str()))

@@ -24,6 +24,8 @@ pub(super) struct Shell {
     /// The token that every form carries.
     pub(super) csrf: String,
     theme: Option<&'static str>,
+    /// The host by which the visitor reached the server, with its scheme if that is not plain HTTP.
+    origin: String,
     /// The page that the visitor requested.
     here: String,
     /// The page's route in the table.
@@ -41,7 +43,14 @@ impl Shell {
         let root = full.strip_suffix(place).unwrap_or(full).trim_end_matches('/');
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         let theme = cookie(request.headers(), "dormouse_theme");
+        let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let is_secure = header("x-forwarded-proto") == Some("https");
         Self {
+            origin: format!(
+                "{}{}",
+                if is_secure { "https://" } else { "" },
+                header("host").unwrap_or("localhost")
+            ),
             root: root.to_owned(),
             csrf: String::new(),
             theme: ["light", "dark"].into_iter().find(|known| theme == Some(known)),
@@ -72,25 +81,39 @@ impl Shell {
         if self.root.is_empty() { "/".to_owned() } else { self.root.clone() }
     }
 
+    /// The address of a page or route as others reach it, as far as this request tells.
+    pub(super) fn absolute(&self, path: &str) -> String {
+        format!("{}{}", self.origin, self.at(path))
+    }
+
     /// The hidden input that proves that a form is one of ours.
     pub(super) fn token(&self) -> Markup {
         html! { input type="hidden" name="csrf" value=(self.csrf); }
     }
 
     /// Whether the visitor may change anything.
+    pub(super) fn may_administer(&self) -> bool {
+        self.visitor.as_ref().is_some_and(|visitor| visitor.scope >= Scope::Admin)
+    }
+
     pub(super) fn may_operate(&self) -> bool {
         self.visitor.as_ref().is_some_and(|visitor| visitor.scope >= Scope::Operate)
     }
 }
 
-const PAGES: [(&str, &str, Scope); 8] = [
+const PAGES: [(&str, &str, Scope); 13] = [
     ("/", "Overview", Scope::Read),
     ("/instances", "Instances", Scope::Read),
     ("/waiting", "Waiting", Scope::Read),
     ("/inbox", "Inbox", Scope::Read),
+    ("/schedules", "Schedules", Scope::Read),
     ("/machines", "Machines", Scope::Read),
     ("/queues", "Queues", Scope::Read),
+    ("/limits", "Limits", Scope::Read),
     ("/workers", "Workers", Scope::Read),
+    ("/transports", "Transports", Scope::Read),
+    ("/keys", "API keys", Scope::Admin),
+    ("/retention", "Retention", Scope::Admin),
     ("/audit", "Audit", Scope::Admin),
 ];
 
@@ -147,6 +170,9 @@ fn side(shell: &Shell) -> Markup {
                 "dormouse"
             }
             @if let Some(visitor) = &shell.visitor {
+                form.go method="get" action=(shell.at("/go")) role="search" aria-label="Go to an instance" {
+                    input #go name="to" placeholder="Id or key ( / )" aria-label="Go to an instance, by id or key" autocomplete="off" spellcheck="false";
+                }
                 nav aria-label="Pages" {
                     ul {
                         @for (path, name, scope) in PAGES {
@@ -197,14 +223,26 @@ fn told_of(notice: &str) -> Option<String> {
         ("edited", []) => "The signal has a new payload.".to_owned(),
         ("paused", []) => "It is paused: no worker claims it until it is resumed.".to_owned(),
         ("resumed", []) => "It is resumed.".to_owned(),
+        ("weighed", []) => "The share has its new weight, from the next turn on.".to_owned(),
         ("tagged", []) => "Its tags were changed.".to_owned(),
+        ("started", []) => "It is started.".to_owned(),
+        ("revoked", []) => "The key is revoked: it opens nothing any more.".to_owned(),
         ("forked", []) => "This is the new instance.".to_owned(),
         ("claimed", []) => "You have claimed it for fifteen minutes: nobody else can answer it.".to_owned(),
         ("released", []) => "You have released it.".to_owned(),
         ("answered", []) => "Your answer was accepted.".to_owned(),
         ("repeat", []) => "It was answered before: nothing was changed.".to_owned(),
         ("braked", []) => "The queue is paused: no worker claims from it until it is resumed.".to_owned(),
+        ("limited", []) => "The limit is set, and holds from now on.".to_owned(),
+        ("unlimited", []) => "The limit is removed.".to_owned(),
         ("unbraked", []) => "The queue runs again.".to_owned(),
+        ("collected", [count]) => format!("Removed {count}."),
+        ("scheduled", []) => "The schedule is created.".to_owned(),
+        ("changed", []) => "It counts from now on.".to_owned(),
+        ("backfilled", []) => "Its occurrences of that range start.".to_owned(),
+        ("ran", []) => "A run starts now, or when the schedule is resumed.".to_owned(),
+        ("held", []) => "The schedule is paused: nothing starts until it is resumed.".to_owned(),
+        ("deleted", []) => "The schedule is deleted. Its runs go on.".to_owned(),
         ("bulk", [done, refused]) => match refused {
             0 => format!("Done for {done}."),
             _ => format!("Done for {done}; skipped {refused} that had moved on in the meantime."),

@@ -2,6 +2,7 @@
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{AuditFilter, WorkerView};
+use dormouse::{ShareWeight, WEIGHT_MAX};
 use maud::{Markup, html};
 use serde_json::json;
 
@@ -19,6 +20,7 @@ const ROWS: usize = 50;
 pub(super) async fn queues(visit: Visit) -> Answered {
     let overview = Overview::of(&visit.client).await?;
     let (s, queues) = (&visit.shell, overview.queues());
+    let shares = visit.client.shares().await?;
     visit.page("Queues", &html! {
         h1 { "Queues" }
         p.muted { "A paused queue accepts new work and signals, but no worker claims from it until it is resumed." }
@@ -53,7 +55,48 @@ pub(super) async fn queues(visit: Visit) -> Answered {
                 }))
             }
         }
+        (weights(s, &shares))
     })
+}
+
+/// The shares that weigh more than others, and a form to change one.
+fn weights(s: &Shell, shares: &[ShareWeight]) -> Markup {
+    html! {
+        h2 { "Shares" }
+        p.muted {
+            "Work of one queue and priority is served by turns of its shares. In each of its turns a share is served as \
+             many instances as it weighs: one, unless it is listed here."
+        }
+        section.card #shares {
+            @if !shares.is_empty() {
+                (parts::table("Shares", &parts::columns(&["Share", "#Weight"]), &html! {
+                    @for weighed in shares {
+                        tr data-share=(weighed.share) {
+                            th scope="row" { (weighed.share) }
+                            td.num { (weighed.weight) }
+                        }
+                    }
+                }))
+            }
+            @if s.may_administer() {
+                form #share-weigh method="post" action=(s.at("/shares")) {
+                    (s.token())
+                    label for="share-name" { "Share" }
+                    input #share-name name="share" maxlength="255" required spellcheck="false";
+                    label for="share-weight" { "Weight" }
+                    input #share-weight name="weight" type="number" min="1" max=(WEIGHT_MAX) value="1" required;
+                    button type="submit" { "Set" }
+                }
+            }
+        }
+    }
+}
+
+pub(super) async fn weigh_share(visit: Visit) -> Answered {
+    let share = visit.form.get("share").unwrap_or_default();
+    let weight = visit.form.get("weight").and_then(|weight| weight.parse::<u32>().ok());
+    visit.act("/v1/shares/{share}/weigh", ("share", share), &json!({ "weight": weight })).await?;
+    visit.go("/queues?notice=weighed")
 }
 
 pub(super) async fn pause_queue(visit: Visit) -> Answered {

@@ -26,7 +26,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
     let failed = visit.client.list(failed).await?.instances;
     let asked = visit.client.interactions(open_questions(ROWS + 1)).await?;
     let asked = asked.items.len() + usize::from(asked.more);
-    let bars = Pulse::bars(&visit.app, visit.client.namespace(), now).await;
+    let counted = Pulse::bars(&visit.app, visit.client.namespace(), now).await;
     let s = &visit.shell;
     visit.page(
         "Overview",
@@ -34,7 +34,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
             div #overview data-live data-live-every="2" {
                 h1 { "Overview" }
                 (figures(s, &overview, asked))
-                (rates(&bars))
+                (rates(&counted.bars, counted.is_behind))
                 div.columns {
                     div {
                         (waiting(s, &overview.awaiting, now))
@@ -91,7 +91,7 @@ fn figures(s: &Shell, overview: &Overview, asked: usize) -> Markup {
     }
 }
 
-fn rates(bars: &[Bar]) -> Markup {
+fn rates(bars: &[Bar], is_behind: bool) -> Markup {
     let minutes = BARS as i64 * BAR_S / 60;
     let chart = |class: &str, word: &str, pick: fn(&Bar) -> u64| {
         let values: Vec<u64> = bars.iter().map(pick).collect();
@@ -115,7 +115,8 @@ fn rates(bars: &[Bar]) -> Markup {
                 (chart("done", "done", |bar| bar.done))
                 (chart("failed", "failed and retried", |bar| bar.failed + bar.retried))
             }
-            p.muted.small { "The last " (minutes) " minutes, a bar for each " (BAR_S) " seconds. Instances without a history are not counted." }
+            p.muted.small { "The last " (minutes) " minutes, a bar for each " (BAR_S) " seconds. Instances without a history are not counted."
+                @if is_behind { " Still counting what happened before you came." } }
         }
     }
 }

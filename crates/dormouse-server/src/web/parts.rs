@@ -2,7 +2,7 @@
 
 use dormouse::jiff::Timestamp;
 use dormouse::{Instance, Status};
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
 use super::fields::{Fields, query, segment};
 use super::layout::Shell;
@@ -72,12 +72,26 @@ pub(super) fn name(instance: &Instance) -> String {
 }
 
 pub(super) fn link(s: &Shell, instance: &Instance) -> Markup {
-    html! { a href=(s.at(&format!("/instances/{}", instance.id))) { (name(instance)) } }
+    let name = name(instance);
+    html! { a href=(s.at(&format!("/instances/{}", instance.id))) title=[title(&name)] { (name) } }
 }
 
 pub(super) fn machine_link(s: &Shell, machine: &str) -> Markup {
-    html! { a href=(s.at(&format!("/machines/{}", segment(machine)))) { (machine) } }
+    html! { a href=(s.at(&format!("/machines/{}", segment(machine)))) title=[title(machine)] { (machine) } }
 }
+
+/// A name in a table. A long one is cut by the style sheet, and is whole in its title.
+pub(super) fn named(name: &str) -> Markup {
+    html! { span.name title=[title(name)] { (name) } }
+}
+
+/// The title of a name that a table may cut.
+fn title(name: &str) -> Option<&str> {
+    name.chars().nth(NAME_CHARS_SHOWN).map(|_| name)
+}
+
+/// Names up to this long are shown whole everywhere.
+const NAME_CHARS_SHOWN: usize = 24;
 
 pub(super) fn waiting_link(s: &Shell, signal: &str) -> Markup {
     html! { a href=(s.at(&format!("/waiting{}", query("signal", signal)))) { (signal) } }
@@ -116,13 +130,51 @@ pub(super) fn button(s: &Shell, action: &str, class: &str, word: &str, label: Op
     }
 }
 
-/// A table that scrolls by keyboard, with a fixed head.
+/// A table that scrolls by keyboard, with a fixed head. On a narrow screen each row is a block, and each cell has the
+/// name of its column before it.
 pub(super) fn table(label: &str, head: &Markup, rows: &Markup) -> Markup {
+    let rows = labelled(&rows.0, &names_of(&head.0));
     html! {
         div.scroll tabindex="0" role="region" aria-label=(label) {
-            table { thead { tr { (head) } } tbody { (rows) } }
+            table { thead { tr { (head) } } tbody { (PreEscaped(rows)) } }
         }
     }
+}
+
+/// The text of each cell of a table's head, still escaped.
+fn names_of(head: &str) -> Vec<String> {
+    let cells = head.split("</th>").filter(|cell| cell.contains("<th"));
+    let text = |cell: &str| {
+        let parts = cell.split('<').filter_map(|part| part.split_once('>').map(|(_, text)| text));
+        parts.collect::<String>().trim().to_owned()
+    };
+    cells.map(text).collect()
+}
+
+/// Puts the name of its column into each cell. In rendered markup a `<` begins a tag: text is escaped.
+fn labelled(rows: &str, names: &[String]) -> String {
+    let mut out = String::with_capacity(rows.len() + rows.len() / 8);
+    let mut column = 0;
+    for (index, part) in rows.split('<').enumerate() {
+        if index > 0 {
+            out.push('<');
+        }
+        let tag = part.split([' ', '>']).next().unwrap_or_default();
+        if tag == "tr" {
+            column = 0;
+        }
+        if !matches!(tag, "td" | "th") {
+            out.push_str(part);
+            continue;
+        }
+        let name = names.get(column).filter(|name| !name.is_empty());
+        column += 1;
+        match name {
+            Some(name) => out.push_str(&format!("{tag} data-label=\"{name}\"{}", &part[tag.len()..])),
+            None => out.push_str(part),
+        }
+    }
+    out
 }
 
 /// The head of a table. A name that starts with `#` is the head of a column of numbers.
@@ -152,6 +204,17 @@ pub(super) fn pager(first: Option<String>, next: Option<String>) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_cell_of_a_table_names_its_column() {
+        let head = html! { th.choose scope="col" { input hidden; } th scope="col" { "A & B" } (columns(&["#Count"])) };
+        let rows = html! { tr #one { td {} th scope="row" { "<td>" } td.num { b { "3" } } } tr { td {} td { "x" } } };
+        let table = table("Things", &head, &rows).into_string();
+        assert!(table.contains(
+            "<tr id=\"one\"><td></td><th data-label=\"A &amp; B\" scope=\"row\">&lt;td&gt;</th>\
+             <td data-label=\"Count\" class=\"num\"><b>3</b></td></tr><tr><td></td><td data-label=\"A &amp; B\">x</td></tr>"
+        ), "{table}");
+    }
 
     #[test]
     fn moments_and_numbers_are_told_as_people_tell_them() {

@@ -61,6 +61,9 @@ pub(super) fn show(s: &Shell, instance: &Instance, timeline: &Timeline, now: Tim
     html! {
         section.card {
             h2 { "History" @if *is_past { span.muted { " (earlier)" } } }
+            @if !events.is_empty() {
+                p { a href=(s.at(&format!("{here}/timeline"))) { "Timeline" } " · " a href=(s.at(&format!("{here}/at"))) { "State at any moment" } }
+            }
             @if events.is_empty() {
                 (parts::empty("Nothing is recorded.", &html! {
                     "Its machine or engine keeps no history, or the history was removed."
@@ -71,7 +74,7 @@ pub(super) fn show(s: &Shell, instance: &Instance, timeline: &Timeline, now: Tim
                         tr #{"event-" (event.seq)} data-event=(event.seq) data-kind=(event.kind.as_str()) {
                             td.num { (event.seq) }
                             td.wide {
-                                strong { (event.kind.as_str()) } " " span.muted { "→ " (event.step) }
+                                strong { (event.kind.as_str()) } " " span.muted.steps { (moved(*before, event)) }
                                 (changed(*before, event))
                                 (ran(event))
                                 details { summary { "State and more" }
@@ -99,6 +102,14 @@ pub(super) fn show(s: &Shell, instance: &Instance, timeline: &Timeline, now: Tim
     }
 }
 
+/// Where an event led: the step that completed first, then the next one.
+fn moved(before: Option<&Event>, event: &Event) -> Markup {
+    html! {
+        @if let Some(before) = before.filter(|before| before.step != event.step) { (before.step) " → " }
+        (event.step)
+    }
+}
+
 /// How long the step that led to an event ran, and what it last reported.
 fn ran(event: &Event) -> Markup {
     let Some(Run { started_at, took_us, progress }) = &event.run else { return html! {} };
@@ -112,7 +123,12 @@ fn ran(event: &Event) -> Markup {
 
 fn changed(before: Option<&Event>, event: &Event) -> Markup {
     let Some(before) = before else { return html! {} };
-    let changes = match diff::changes(before.state.as_str(), event.state.as_str()) {
+    difference(before.state.as_str(), event.state.as_str())
+}
+
+/// What is different between two states.
+pub(super) fn difference(before: &str, after: &str) -> Markup {
+    let changes = match diff::changes(before, after) {
         Changes::Told(changes) => changes,
         Changes::Unread => {
             return html! { p.muted { "It changed the state, but the state is too long to compare here." } };

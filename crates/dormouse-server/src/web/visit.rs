@@ -69,10 +69,30 @@ impl Visit {
         parts: &[(&str, &str)],
         body: &impl Serialize,
     ) -> Result<Value, Problem> {
+        self.acted(path, parts, "", body).await
+    }
+
+    /// Like [`Visit::act`], for a route that takes a query and whose path has no parts.
+    pub(super) async fn act_by_query(
+        &self,
+        path: &'static str,
+        query: &str,
+        body: &impl Serialize,
+    ) -> Result<Value, Problem> {
+        self.acted(path, &[], query, body).await
+    }
+
+    async fn acted(
+        &self,
+        path: &'static str,
+        parts: &[(&str, &str)],
+        query: &str,
+        body: &impl Serialize,
+    ) -> Result<Value, Problem> {
         let named = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let parts = Parts { path: parts.iter().map(named).collect(), ..Parts::default() };
         let body = Some(serde_json::to_string(body).expect("names and documents can be written"));
-        let act = Act { method: Method::POST, path, parts, query: String::new(), body };
+        let act = Act { method: Method::POST, path, parts, query: query.to_owned(), body };
         let response = self.app.act(&self.caller, act).await?;
         let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap_or_default();
         Ok(serde_json::from_slice(&bytes).unwrap_or_default())

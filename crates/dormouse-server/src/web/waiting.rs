@@ -1,6 +1,5 @@
 //! Which instances await which signal and since when, with a form to signal them all.
 
-use dormouse::InstanceId;
 use dormouse::store::Filter;
 use maud::{Markup, html};
 
@@ -8,7 +7,7 @@ use super::Answered;
 use super::overview::awaited_row;
 use super::visit::Visit;
 use super::{form, instances, parts};
-use crate::cursor::{self, List};
+use crate::cursor;
 
 const ROWS: usize = 50;
 
@@ -40,12 +39,12 @@ async fn what(visit: Visit) -> Answered {
 }
 
 async fn who(visit: Visit, signal: String) -> Answered {
-    let after =
-        visit.query.get("cursor").map(|cursor| cursor::decode(List::Instances, cursor)).transpose()?;
+    let (after, after_at) = cursor::after(visit.query.get("cursor"))?;
     let filter = Filter {
         awaiting: Some(signal.clone()),
         machine: visit.query.text("machine"),
-        after: after.map(InstanceId),
+        after,
+        after_at,
         limit: ROWS,
         heads_only: true,
         ..Filter::default()
@@ -55,7 +54,7 @@ async fn who(visit: Visit, signal: String) -> Answered {
     let form = form::of_any_signal(&visit, &signal).await?;
     let sample = form.map_or_else(|| "null".to_owned(), |form| form::sample(&form));
     let (s, query) = (&visit.shell, visit.query.with(&[("notice", None)]));
-    let next = page.next.map(|id| cursor::encode(List::Instances, id.0));
+    let next = cursor::next(&page);
     let next = next.map(|next| s.at(&format!("/waiting{}", query.with(&[("cursor", Some(&next))]).query())));
     let first = after.map(|_| s.at(&format!("/waiting{}", query.with(&[("cursor", None)]).query())));
     visit.page(

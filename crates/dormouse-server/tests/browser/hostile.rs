@@ -48,7 +48,7 @@ async fn what_looks_like_markup_is_shown_as_text_on_every_page(database: Databas
     let question = site.get("/v1/interactions").await.expect(200)["items"][0]["id"].clone();
     let in_path = "%22'%3E%3Cscript%3Ealert(1)%3C%2Fscript%3E";
     let mut pages: Vec<String> =
-        ["/", "/instances", "/waiting", "/inbox", "/machines", "/queues", "/workers", "/audit"]
+        ["/", "/instances", "/waiting", "/inbox", "/machines", "/queues", "/limits", "/workers", "/audit"]
             .map(str::to_owned)
             .into();
     pages.extend(ids.iter().map(|id| format!("/instances/{id}")));

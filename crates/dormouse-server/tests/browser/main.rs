@@ -30,6 +30,8 @@ macro_rules! suite {
     };
 }
 
+mod crowded;
+mod found;
 mod hostile;
 mod look;
 mod walk;

@@ -136,7 +136,7 @@ fn what_is_stored_cannot_play_with_the_terminal() {
         (&json!(hostile), &json!(key)),
         "no letter is lost"
     );
-    assert_eq!(place.text(&["result", &id]), "cancelled: one\ntwo\n", "lines are kept");
+    assert_eq!(place.ended(&["result", &id]), "cancelled: one\ntwo\n", "lines are kept");
     let missing = said(&place.run(&["get", "nobody\u{202e}\u{9b}"]));
     assert!(!missing.contains(is_active), "{missing:?}");
 }

@@ -14,6 +14,7 @@ suite![
     a_question_is_claimed_and_answered,
     a_question_that_cannot_be_answered_is_failed,
     a_queue_is_paused_and_resumed,
+    a_limit_is_set_and_removed,
     what_cannot_be_done_is_told_on_a_page_and_in_the_audit_log,
     an_open_page_hears_of_changes,
 ];
@@ -185,6 +186,26 @@ async fn a_question_that_cannot_be_answered_is_failed(database: Database) {
     let failed = site.until(id, "failed").await;
     assert!(failed["last_error"].as_str().is_some_and(|error| error.contains("the cook is ill")), "{failed}");
     assert_eq!(newest(&site).await, entry("interaction.fail", asked, "ok"));
+}
+
+async fn a_limit_is_set_and_removed(database: Database) {
+    let site = database.open().await;
+    let browser = site.browser();
+    let fields = [("name", "partner/acme"), ("width", "3")];
+    let answer = browser.submit("/limits", "/limits", &fields).await;
+    assert_eq!(leads_to(&answer), "/limits?notice=limited");
+    assert_eq!(newest(&site).await, ("limit.set".to_owned(), "partner/acme".to_owned(), "ok".to_owned()));
+    let page = browser.page("/limits").await;
+    assert!(page.contains("Remove limit partner/acme") && page.contains(">3</td>"), "{page}");
+    let answer = browser.submit("/limits", "/limits/remove", &[("name", "partner/acme")]).await;
+    assert_eq!(leads_to(&answer), "/limits?notice=unlimited");
+    assert_eq!(newest(&site).await.0, "limit.remove");
+    assert!(browser.page("/limits").await.contains("No limit is set."));
+    for width in ["0", "many", "-1", ""] {
+        let refused = browser.submit("/limits", "/limits", &[("name", "l"), ("width", width)]).await;
+        assert!(refused.status >= 400 && refused.status < 500, "{width:?}: {}", refused.status);
+    }
+    assert!(browser.page("/limits").await.contains("No limit is set."), "nothing was stored");
 }
 
 async fn a_queue_is_paused_and_resumed(database: Database) {

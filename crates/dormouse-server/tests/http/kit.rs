@@ -347,6 +347,8 @@ pub enum Order {
 }
 
 pub const PAID: Signal<u64> = Signal::named("paid");
+/// A payment that fails with an error of two hundred lines.
+pub const UNLUCKY: u64 = 13;
 
 impl Machine for Shop {
     const NAME: &'static str = "shop";
@@ -358,6 +360,9 @@ impl Machine for Shop {
             Order::Start { order } => Outcome::await_signal(PAID, Order::Ship { order }),
             Order::Ship { order } => match cx.received(PAID)?.first() {
                 Some(0) => return Err("a free lunch".into()),
+                Some(&UNLUCKY) => {
+                    return Err("a line of a stack trace that goes on and on\n".repeat(200).into());
+                }
                 Some(cents) => Outcome::done(format!("order {order} shipped for {cents}")),
                 None => Outcome::stop("never paid"),
             },
@@ -374,6 +379,10 @@ impl Machine for Shop {
 
     fn accepts_others() -> bool {
         true
+    }
+
+    fn indexes() -> Vec<String> {
+        vec!["order".to_owned()]
     }
 
     fn graph() -> Option<Graph> {

@@ -129,7 +129,7 @@ async fn a_tenant_sees_the_machines_that_serve_it_or_that_it_has_instances_of(da
     site.set_key(&acme);
     site.order(1).await;
     let (seen, metrics) = (names(&site).await, site.get("/metrics").await.text);
-    assert_eq!(seen, ["double", "review", "shop", "survey"]);
+    assert_eq!(seen, ["dormouse.schedule", "double", "review", "shop", "survey"]);
     assert!(
         metrics.lines().any(|line| !line.contains("status=") && line.contains("machine=\"shop\"")),
         "{metrics}"

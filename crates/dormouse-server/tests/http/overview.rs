@@ -1,6 +1,6 @@
 //! The overview: where instances are, what they wait for and since when, which workers run.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::kit::*;
 
@@ -9,6 +9,8 @@ suite![
     who_waits_for_a_signal_is_listed,
     machines_tell_their_steps_and_who_runs_them,
     a_queue_is_paused_and_resumed,
+    a_limit_is_set_listed_and_removed,
+    a_limit_that_makes_no_sense_is_refused,
     workers_are_listed_while_they_live,
     about_tells_who_you_are,
 ];
@@ -85,6 +87,47 @@ async fn a_queue_is_paused_and_resumed(database: Database) {
     site.post(&format!("/v1/queues/{}/pause", "q".repeat(300)), json!({}))
         .await
         .expect_problem(422, "invalid-name");
+}
+
+async fn a_limit_is_set_listed_and_removed(database: Database) {
+    let site = database.open().await;
+    let set = site.post("/v1/limits/partner%2Facme", json!({ "width": 3 })).await.expect(200);
+    assert_eq!(set, json!({ "limit": "partner/acme", "width": 3 }));
+    site.post("/v1/limits/other", json!({ "width": 2 })).await.expect(200);
+    let listed = site.get("/v1/limits").await.expect(200);
+    let limits = listed["limits"].as_array().expect("limits");
+    let told: Vec<_> = limits.iter().map(|limit| (&limit["name"], &limit["width"], &limit["held"])).collect();
+    assert_eq!(
+        told,
+        [(&json!("other"), &json!(2), &json!(0)), (&json!("partner/acme"), &json!(3), &json!(0))]
+    );
+    let page = site.get("/v1/limits?limit=1").await.expect(200);
+    assert_eq!((page["limits"].as_array().map(Vec::len), &page["next"]), (Some(1), &json!("other")));
+    let rest = site.get("/v1/limits?after=other").await.expect(200);
+    assert_eq!((&rest["limits"][0]["name"], &rest["next"]), (&json!("partner/acme"), &Value::Null));
+    let text = site.get("/metrics").await.text;
+    assert!(text.contains("dormouse_limit_width{limit=\"partner/acme\"} 3"), "{text}");
+    for removed in [true, false] {
+        let told = site.post("/v1/limits/other/remove", json!({})).await.expect(200);
+        assert_eq!(told, json!({ "limit": "other", "removed": removed }));
+    }
+    assert_eq!(site.get("/v1/limits").await.expect(200)["limits"].as_array().map(Vec::len), Some(1));
+}
+
+async fn a_limit_that_makes_no_sense_is_refused(database: Database) {
+    let site = database.open().await;
+    for width in [0, 10_001] {
+        site.post("/v1/limits/l", json!({ "width": width })).await.expect_problem(422, "invalid-limit");
+    }
+    for body in [json!({}), json!({ "width": -1 }), json!({ "width": "3" }), json!({ "width": 1.5 })] {
+        site.post("/v1/limits/l", body).await.expect_problem(400, "invalid-request");
+    }
+    for name in ["%00", "a%0Ab", &"l".repeat(256)] {
+        let path = format!("/v1/limits/{name}");
+        site.post(&path, json!({ "width": 1 })).await.expect_problem(422, "invalid-name");
+        site.post(&format!("{path}/remove"), json!({})).await.expect_problem(422, "invalid-name");
+    }
+    assert_eq!(site.get("/v1/limits").await.expect(200)["limits"], json!([]), "nothing was stored");
 }
 
 async fn workers_are_listed_while_they_live(database: Database) {

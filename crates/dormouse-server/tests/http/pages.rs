@@ -17,11 +17,22 @@ suite![
     a_namespace_is_chosen_where_anyone_may_come_in,
     a_server_can_do_without_its_dashboard,
     the_overview_counts_what_happens_while_somebody_looks,
+    the_overviews_minutes_are_whole_at_any_rate_and_after_a_restart,
 ];
 
 /// Pages that need no data.
-const PAGES: [&str; 8] =
-    ["/", "/instances", "/waiting", "/inbox", "/machines", "/queues", "/workers", "/audit"];
+const PAGES: [&str; 10] = [
+    "/",
+    "/instances",
+    "/waiting",
+    "/inbox",
+    "/schedules",
+    "/machines",
+    "/queues",
+    "/limits",
+    "/workers",
+    "/audit",
+];
 
 async fn every_page_says_in_words_that_it_is_empty(database: Database) {
     let site = database.open().await;
@@ -34,6 +45,7 @@ async fn every_page_says_in_words_that_it_is_empty(database: Database) {
         ("/waiting", "No instance awaits a signal."),
         ("/waiting?signal=none", "No instance awaits it now."),
         ("/inbox", "No questions."),
+        ("/limits", "No limit is set."),
         ("/audit", "Nothing was changed yet."),
         ("/audit?who=nobody", "No entry matches."),
         ("/instances/bulk?verb=cancel", "No instance is selected."),
@@ -313,4 +325,21 @@ async fn the_overview_counts_what_happens_while_somebody_looks(database: Databas
         assert!(tokio::time::Instant::now() < deadline, "{page}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
+}
+
+async fn the_overviews_minutes_are_whole_at_any_rate_and_after_a_restart(database: Database) {
+    let site = database.open().await;
+    let one = json!({ "machine": "idle", "step": "Start", "even_if_unknown": true, "queue": "nobody" });
+    for _ in 0..5 {
+        let batch = json!({ "instances": vec![one.clone(); 1_000] });
+        assert!(is_success(site.post("/v1/instances/batch", batch).await.status));
+    }
+    // A server that was just started has seen none of it.
+    let restarted = site.without_code().await;
+    let browser = restarted.browser();
+    let mut page = browser.page("/").await;
+    while page.contains("Still counting") {
+        page = browser.page("/").await;
+    }
+    assert!(page.contains("started: 5000 in the last 5 minutes"), "{page}");
 }

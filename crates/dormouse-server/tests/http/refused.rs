@@ -11,6 +11,7 @@ use crate::kit::*;
 suite![
     what_is_refused_before_it_is_done_is_recorded_once_for_all_of_a_minute,
     a_used_or_old_token_leaves_no_entry_at_each_try,
+    a_change_that_is_refused_again_and_again_is_one_entry_for_each_target,
 ];
 
 /// How often each is tried.
@@ -84,4 +85,21 @@ async fn a_used_or_old_token_leaves_no_entry_at_each_try(database: Database) {
         (&refused[0]["who"], &refused[0]["target"]),
         (&json!("resume token"), &json!(open.to_string()))
     );
+}
+
+async fn a_change_that_is_refused_again_and_again_is_one_entry_for_each_target(database: Database) {
+    let site = database.open().await;
+    let missing = [998, 999];
+    for _ in 0..TRIES {
+        for id in missing {
+            site.post(&format!("/v1/instances/{id}/cancel"), json!({}))
+                .await
+                .expect_problem(404, "not-found");
+        }
+    }
+    let found = entries(&site, "instance.cancel", "not-found").await;
+    for id in missing {
+        let of_one = found.iter().filter(|entry| entry["target"] == json!(id.to_string())).count();
+        assert!((1..=3).contains(&of_one), "{found:?}");
+    }
 }

@@ -170,14 +170,14 @@ async fn held(site: &Site, number: u64) -> i64 {
 
 /// Corrupts an instance and its counts.
 async fn write(site: &Site, set: &str, id: i64) {
-    let counted = if set.starts_with("version") { "set version = -1" } else { "set count = count" };
+    let counted = if set.starts_with("version") { "set version = -1" } else { "set machine = machine" };
     let postgres = format!(
         "alter table dormouse.instances drop constraint if exists instances_version; \
          update dormouse.instances set {set} where id = {id}; \
          update dormouse.counts {counted} where machine = 'elsewhere'"
     );
     let sqlite = format!(
-        "update instances set {set} where id = {id}; update counts {counted} where machine = 'elsewhere'"
+        "update instances set {set} where id = {id}; update counted_places {counted} where machine = 'elsewhere'"
     );
     sql(site, &postgres, &sqlite).await;
 }

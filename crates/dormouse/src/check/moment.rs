@@ -148,7 +148,8 @@ impl Moment {
         let (status, inbox) = (Status::Executing, self.inbox.len() as u32);
         let head = Head { status, inbox, ..self.head.clone() };
         let (version, hold) = (head.version, Hold::Release);
-        let returned = Returned { transition: &transition, version, hold, received: &received, facts };
+        let returned =
+            Returned { transition: &transition, version, hold, received: &received, mail: &[], facts };
         let change = rules::decide(head, Input::Outcome(returned), NOW);
         // Signals that an end leaves unread stay here, so that they can be reported.
         let used = |one: &InboxSignal| {

@@ -10,10 +10,11 @@ use serde::Deserialize;
 use super::Client;
 use crate::limits::{check_name, check_reason, check_seq};
 use crate::machine::encode_at;
+use crate::share::check_weight;
 use crate::store::{Bounds, Brake, Cancel, CancelRequest, Collect, Collected, Events, TagChange};
 use crate::{
-    At, Error, Event, EventKind, Instance, InstanceId, Json, Machine, NewInstance, NewSignal, Result, Target,
-    When,
+    At, Error, Event, EventKind, Instance, InstanceId, Json, Machine, NewInstance, NewSignal, Result,
+    ShareWeight, Target, When,
 };
 
 /// Instances removed in one write.
@@ -91,6 +92,27 @@ impl Client {
         PauseQueueCall { client: self, queue: queue.into(), brake: Brake::Off, even_if_unknown: false }
     }
 
+    /// Sets how many rows a share is served in each of its turns: 1, unless set, and up to
+    /// [`WEIGHT_MAX`](crate::WEIGHT_MAX). It counts from
+    /// the next claim on, for work that waits already too. The share is named as in [`Start::share`](crate::Start::share);
+    /// the namespace's own share has the namespace's name.
+    ///
+    /// ```no_run
+    /// # async fn shop(client: dormouse::Client) -> dormouse::Result<()> {
+    /// client.weigh_share("tenant-7", 3).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn weigh_share(&self, share: impl Into<String>, weight: u32) -> Result<()> {
+        let share = share.into();
+        check_weight(&share, weight)?;
+        self.store.weigh(self.namespace.to_string(), share, weight).await
+    }
+
+    /// Lists the shares of this client's namespace whose weight is not 1, in order, up to 1,000.
+    pub async fn shares(&self) -> Result<Vec<ShareWeight>> {
+        self.store.shares(Some(self.namespace.to_string())).await
+    }
+
     /// Starts a new instance as another one was after an event, perhaps with `change`s such as another key or an edited
     /// state. If the original waited for signals then, the new one waits again, for as long; if a signal had woken it,
     /// the new one has that signal. It gets the original's tags, but not its key.
@@ -108,6 +130,7 @@ impl Client {
             queue: origin.queue,
             priority: origin.priority,
             lane: origin.lane,
+            share: origin.share,
             tags: origin.tags,
             forked_from: Some((origin.id, seq)),
             ..as_after(origin.machine, event)?

@@ -69,8 +69,8 @@ impl Client {
     }
 
     /// Checks all signals; if one is refused, all are. It looks up targets only for signals that some machine might
-    /// refuse.
-    async fn check_all(&self, signals: &[(Target, NewSignal)]) -> Result<()> {
+    /// refuse, and returns whether those are there.
+    pub(crate) async fn check_all(&self, signals: &[(Target, NewSignal)]) -> Result<bool> {
         let mut doubtful = Vec::new();
         for (target, signal) in signals {
             signal.check(&self.limits)?;
@@ -80,16 +80,17 @@ impl Client {
             }
         }
         if doubtful.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let targets = doubtful.iter().map(|(target, _)| (*target).clone()).collect();
         let addressees = self.store.addressees(self.namespace.to_string(), targets).await?;
+        let all_there = addressees.iter().all(Option::is_some);
         for ((_, signal), addressee) in doubtful.into_iter().zip(addressees) {
             if let Some(to) = addressee {
                 self.check_signal(&to.machine, to.version, &to.awaits, signal).await?;
             }
         }
-        Ok(())
+        Ok(all_there)
     }
 }
 

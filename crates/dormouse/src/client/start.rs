@@ -156,6 +156,12 @@ impl<M> Start<'_, M> {
         self.with(|new| new.lane(lane))
     }
 
+    /// Sets its share: work of one queue and priority is served by turns of its shares, so that none of them waits for
+    /// all the work of another. By default it is in its namespace's own share.
+    pub fn share(self, share: impl Into<String>) -> Self {
+        self.with(|new| new.share(share))
+    }
+
     /// Adds a tag, by which it can be found.
     pub fn tag(self, tag: impl Into<String>) -> Self {
         self.with(|new| new.tag(tag))

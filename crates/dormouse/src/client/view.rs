@@ -6,7 +6,6 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::Client;
-use crate::explain::explain;
 use crate::flow::{FlowMachine, FlowState};
 use crate::store::{Bounds, Events, Filter, Page, Portion, Progress, Reports, Stats};
 use crate::{Error, Event, InboxSignal, Instance, Job, Json, Machine, Result, SignalId, Status, Target};
@@ -121,7 +120,7 @@ impl Client {
         self.store.head(self.namespace.to_string(), target.into()).await
     }
 
-    async fn head_of(&self, target: Target) -> Result<Instance> {
+    pub(super) async fn head_of(&self, target: Target) -> Result<Instance> {
         self.head(target.clone()).await?.ok_or(Error::NotFound(target))
     }
 
@@ -207,13 +206,14 @@ impl Client {
         Ok(self.store.reports(Reports::Of(id), 1).await?.pop())
     }
 
-    /// Explains in one sentence why an instance is not moving.
+    /// Explains in one sentence why an instance is not moving. If it waits on another instance or on a request, that is
+    /// explained too.
     pub async fn explain(&self, target: impl Into<Target>) -> Result<String> {
         let target = target.into();
         let situation = self.store.situation(self.namespace.to_string(), target.clone()).await?;
         let situation = situation.ok_or(Error::NotFound(target))?;
-        let told = explain(&situation, self.store.hub().is_claimed_ahead(situation.instance.id));
-        Ok(told + &self.explain_inbox(&situation.instance).await?)
+        let told = self.followed(&situation).await? + &self.explain_inbox(&situation.instance).await?;
+        Ok(told + &self.explain_mail(situation.instance.id).await?)
     }
 
     /// Adds a remark on signals that the machine cannot read.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Config, Engine, Setup, Unreadable, dry_run, registration};
+use super::{Config, Engine, Setup, Unreadable, described, dry_run, registration};
 use crate::flow::{FlowMachine, FlowState};
 use crate::limits::check_name;
 use crate::machine::Typed;
@@ -22,6 +22,8 @@ pub struct EngineBuilder {
     store: Arc<dyn Store>,
     registry: Registry,
     config: Config,
+    #[cfg(feature = "schedules")]
+    pub(super) schedules: Vec<crate::Schedule>,
     mistake: Option<Error>,
 }
 
@@ -40,13 +42,22 @@ impl EngineBuilder {
             crashes_max: 10,
             run_ahead_steps: 64,
             run_ahead: Duration::from_millis(100),
+            priority_ages: None,
             limits: Limits::default(),
             history: History::On,
             retention: Retention::default(),
             collect_every: Duration::from_secs(60),
+            watch_every: Duration::from_secs(15),
             transports: Vec::new(),
         };
-        Self { store, registry: Registry::default(), config, mistake: None }
+        Self {
+            store,
+            registry: Registry::default(),
+            config,
+            #[cfg(feature = "schedules")]
+            schedules: Vec::new(),
+            mistake: None,
+        }
     }
 
     /// Registers a machine.
@@ -79,6 +90,13 @@ impl EngineBuilder {
     /// 64.
     pub fn queue(mut self, name: impl Into<String>, steps_max: usize) -> Self {
         self.config.queues.push((name.into(), steps_max));
+        self
+    }
+
+    /// Serves exactly these queues, each with so many places, instead of those named before. For settings that override
+    /// a program's own.
+    pub fn queues(mut self, queues: impl IntoIterator<Item = (String, usize)>) -> Self {
+        self.config.queues = queues.into_iter().collect();
         self
     }
 
@@ -129,6 +147,14 @@ impl EngineBuilder {
         self
     }
 
+    /// Lets priorities age: of every so many rows that a queue claims, one is of a later priority than the most urgent, if
+    /// there is one, and later priorities take turns. Without it priorities are strict, and a steady stream of urgent work
+    /// keeps the rest waiting.
+    pub fn priority_ages(mut self, every_rows: usize) -> Self {
+        self.config.priority_ages = Some(every_rows);
+        self
+    }
+
     /// Sets the limits on states, payloads and outputs.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.config.limits = limits;
@@ -145,6 +171,13 @@ impl EngineBuilder {
     pub fn retention(mut self, retention: Retention, every: Duration) -> Self {
         self.config.retention = retention;
         self.config.collect_every = every;
+        self
+    }
+
+    /// How often to look for machines, queues and transports that no live worker serves (15 s by default). One that is
+    /// found twice in a row is logged, and logged again when it is over.
+    pub fn watch_every(mut self, every: Duration) -> Self {
+        self.config.watch_every = every;
         self
     }
 
@@ -180,17 +213,22 @@ impl EngineBuilder {
     /// Checks the setup, registers as a worker and starts to run.
     pub async fn start(mut self) -> Result<Engine> {
         self.check()?;
-        let Self { store, registry, config, .. } = self;
-        let worker = store.register(registration(&config, &registry)).await?;
-        if registry.machines().next().is_none() {
+        described::describe();
+        if self.registry.machines().next().is_none() {
             tracing::warn!(
-                "no machine is registered: this engine wakes and reaps instances, but runs no steps"
+                "no machine is registered: this engine wakes and reaps instances, but runs no steps of yours"
             );
         }
+        #[cfg(feature = "schedules")]
+        self.add_schedules().await?;
+        let Self { store, registry, config, .. } = self;
+        let worker = store.register(registration(&config, &registry)).await?;
+        announce(&config, &registry);
         let registry = Arc::new(registry);
         let client = Client::new(store.clone(), registry.clone(), config.limits, config.history);
         let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
-        let setup = Setup { store, registry: registry.clone(), config, stop: stop.clone() };
+        let outage = Arc::default();
+        let setup = Setup { store, registry: registry.clone(), config, outage, stop: stop.clone() };
         let supervisor = setup.spawn(worker, kill.clone());
         Ok(Engine { client, registry, stop, kill, supervisor: Some(supervisor) })
     }
@@ -236,6 +274,11 @@ impl EngineBuilder {
             Namespaces::Only(names) => names.iter().try_for_each(|name| check_name("namespace", name)),
             Namespaces::All => Ok(()),
         }?;
+        if self.config.priority_ages.is_some_and(|every_rows| every_rows < 2) {
+            return refuse(
+                "priorities that age leave urgent work at least every second row; name 2 or more".to_owned(),
+            );
+        }
         if self.config.crashes_max == 0 {
             return refuse("with no crash allowed nothing could be taken back; allow at least 1".to_owned());
         }
@@ -245,8 +288,47 @@ impl EngineBuilder {
         Ok(())
     }
 
-    fn mistaken(mut self, error: Error) -> Self {
+    /// Registers the machine of schedules, and brings the schedules that are declared here in step with the database.
+    #[cfg(feature = "schedules")]
+    async fn add_schedules(&mut self) -> Result<()> {
+        let client = self.client();
+        super::schedule::register(&mut self.registry, client.clone())?;
+        for schedule in std::mem::take(&mut self.schedules) {
+            let client = client.in_namespace(schedule.declared_in())?;
+            client.schedules().declare(schedule).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn mistaken(mut self, error: Error) -> Self {
         self.mistake.get_or_insert(error);
         self
+    }
+}
+
+/// Makes counters visible before they first count: an alert on an increase needs a value from before it.
+fn announce(config: &Config, registry: &Registry) {
+    for name in [
+        "dormouse_claims_total",
+        "dormouse_commits_total",
+        "dormouse_stale_total",
+        "dormouse_woken_total",
+        "dormouse_reaped_total",
+        "dormouse_collected_total",
+    ] {
+        metrics::counter!(name).increment(0);
+    }
+    for machine in registry.machines() {
+        metrics::counter!("dormouse_step_errors_total", "machine" => machine.name().to_owned()).increment(0);
+    }
+    for NamedTransport { name, .. } in &config.transports {
+        for outcome in ["sent", "retry"] {
+            metrics::counter!("dormouse_sends_total", "transport" => name.clone(), "outcome" => outcome)
+                .increment(0);
+        }
+        for outcome in ["admitted", "refused"] {
+            metrics::counter!("dormouse_answers_total", "transport" => name.clone(), "outcome" => outcome)
+                .increment(0);
+        }
     }
 }

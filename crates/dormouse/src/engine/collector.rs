@@ -33,7 +33,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
                     continue;
                 }
             }
-            Err(error) => tracing::warn!(%error, "could not collect"),
+            Err(error) => shared.outage.missed("collect", &error),
         }
         shared.store.sleep(When::In(shared.config.collect_every)).await;
     }

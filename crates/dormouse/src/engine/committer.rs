@@ -77,13 +77,18 @@ pub(super) async fn run(shared: Arc<Shared>, mut pending: mpsc::Receiver<Pending
 
 /// Adds the outcomes that have gathered behind the first, up to the limits of a group.
 fn gather(first: Pending, pending: &mut mpsc::Receiver<Pending>, group: &mut Vec<Pending>) {
-    let mut bytes = first.commit.transition.bytes();
+    let mut bytes = bytes_of(&first.commit);
     group.push(first);
     while group.len() < GROUP_MAX && bytes < GROUP_BYTES_MAX {
         let Ok(next) = pending.try_recv() else { return };
-        bytes += next.commit.transition.bytes();
+        bytes += bytes_of(&next.commit);
         group.push(next);
     }
+}
+
+/// About how many bytes the documents of an outcome and its mail take.
+fn bytes_of(commit: &Commit) -> usize {
+    commit.transition.bytes() + commit.mail.iter().map(crate::Mail::bytes).sum::<usize>()
 }
 
 /// Writes a group and hands out its receipts; those that could not be written yet are left over.
@@ -110,7 +115,9 @@ async fn write(shared: &Shared, commits: Arc<[Commit]>) -> Vec<Receipt> {
     match write_once(shared, commits.clone()).await {
         Ok(receipts) => receipts,
         Err(error) => {
-            tracing::warn!(%error, outcomes = commits.len(), "could not commit a group: trying its outcomes one by one");
+            if is_healthy(shared, &error).await {
+                tracing::warn!(%error, outcomes = commits.len(), "could not commit a group: trying its outcomes one by one");
+            }
             let mut receipts = Vec::with_capacity(commits.len());
             for commit in commits.iter() {
                 let Some(receipt) = write_alone(shared, commit.clone()).await else { break };
@@ -126,32 +133,50 @@ async fn write(shared: &Shared, commits: Arc<[Commit]>) -> Vec<Receipt> {
 /// its own instance only; one that cannot be written now, such as after a timeout, is not blamed.
 async fn write_alone(shared: &Shared, mut commit: Commit) -> Option<Receipt> {
     let mut tries = 0;
+    let mut is_given_up = false;
     loop {
         let error = match write_once(shared, [commit.clone()].into()).await {
+            // Its runner has another outcome in mind, which came to nothing.
+            Ok(_) if is_given_up => {
+                effects::report_ends(shared, &[commit.head.id]).await;
+                return Some(Receipt::Stale);
+            }
             Ok(mut receipts) => return Some(receipts.pop().expect("one outcome, one receipt")),
             Err(error) => error,
         };
         tries += 1;
-        tracing::warn!(%error, id = %commit.head.id, tries, "an outcome could not be committed");
         tokio::time::sleep(FAULT_PAUSE).await;
-        if matches!(error, Error::Busy(_)) {
-            return is_healthy(shared).await.then_some(Receipt::Busy);
+        let is_healthy = is_healthy(shared, &error).await;
+        if is_healthy {
+            tracing::warn!(%error, id = %commit.head.id, tries, "an outcome could not be committed");
         }
-        if tries >= TRIES_MAX && is_healthy(shared).await {
+        if matches!(error, Error::Busy(_)) {
+            return is_healthy.then_some(Receipt::Busy);
+        }
+        if tries >= TRIES_MAX && is_healthy {
             let error = format!("its outcome could not be committed: {error}");
             commit.transition = Transition::Fail { error };
+            commit.mail.clear();
+            is_given_up = true;
         }
     }
 }
 
-/// Whether other writes succeed: then this outcome itself is at fault.
-async fn is_healthy(shared: &Shared) -> bool {
-    shared.store.heartbeat(shared.worker, shared.config.lease).await.is_ok()
+/// Whether other writes succeed: then this outcome itself is at fault. Otherwise it is an outage.
+async fn is_healthy(shared: &Shared, error: &Error) -> bool {
+    let is_healthy = shared.store.heartbeat(shared.worker, shared.config.lease).await.is_ok();
+    if is_healthy {
+        shared.outage.succeeded("commit");
+    } else {
+        shared.outage.failed("commit", error);
+    }
+    is_healthy
 }
 
 async fn write_once(shared: &Shared, commits: Arc<[Commit]>) -> Result<Vec<Receipt>> {
     metrics::histogram!("dormouse_commit_group").record(commits.len() as f64);
     let Written { value: receipts, effects } = shared.store.commit(shared.worker, commits.clone()).await?;
+    shared.outage.succeeded("commit");
     effects::apply(shared, &receipts, &effects);
     shared.store.hub().moved(commits.iter().map(|commit| commit.head.id));
     Ok(receipts)

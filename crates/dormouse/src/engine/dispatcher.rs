@@ -1,5 +1,6 @@
 //! The dispatcher: sends committed requests from their rows until they are accepted. There is one for each transport.
 
+mod health;
 mod rate;
 
 use std::collections::HashSet;
@@ -10,6 +11,8 @@ use jiff::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use self::health::Health;
+pub(super) use self::health::one_line;
 use self::rate::Rate;
 use super::{FAULT_PAUSE, Shared};
 use crate::gate::Unfit;
@@ -37,6 +40,7 @@ pub(super) async fn run(shared: Arc<Shared>, named: NamedTransport, steps: TaskT
     let places = Arc::new(Semaphore::new(named.sending.concurrency_max));
     let mut pokes = shared.store.hub().queue(&outbox_queue(&named.name));
     let mut rate = Rate::new(named.sending.per_second_max);
+    let health = Arc::new(Health::new(&named.name));
     while let Some(mut free) = shared.stop.run_until_cancelled(take_free(&places)).await {
         let asked = rate.wait(free.num_permits()).await;
         pokes.borrow_and_update();
@@ -46,7 +50,8 @@ pub(super) async fn run(shared: Arc<Shared>, named: NamedTransport, steps: TaskT
         rate.spend(took);
         for interaction in taken {
             let place = free.split(1).expect("no more requests than free places");
-            spawn(&shared, &steps, &named, Send { interaction, now, reports: reports.clone() }, place);
+            let (reports, health) = (reports.clone(), health.clone());
+            spawn(&shared, &steps, &named, Send { interaction, now, reports, health }, place);
         }
         drop(free);
         if took < asked {
@@ -86,9 +91,12 @@ async fn take(shared: &Shared, named: &NamedTransport, rows_max: usize) -> Outbo
     let lease = named.sending.timeout.saturating_mul(2).saturating_add(LEASE_SPARE);
     let namespaces = shared.config.namespaces.clone();
     match shared.store.outbox(named.name.clone(), namespaces, rows_max, lease).await {
-        Ok(outbox) => outbox,
+        Ok(outbox) => {
+            shared.outage.succeeded("outbox");
+            outbox
+        }
         Err(error) => {
-            tracing::warn!(transport = named.name, %error, "could not look for requests to send; trying again");
+            shared.outage.failed("outbox", &error);
             tokio::time::sleep(FAULT_PAUSE).await;
             Outbox::default()
         }
@@ -101,6 +109,7 @@ struct Send {
     /// The store's time when it was taken.
     now: Timestamp,
     reports: mpsc::Sender<Told>,
+    health: Arc<Health>,
 }
 
 fn spawn(
@@ -119,14 +128,16 @@ fn spawn(
 }
 
 async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
-    let Send { interaction, now, reports } = send;
+    let Send { interaction, now, reports, health } = send;
     let (id, sends) = (interaction.id, interaction.sends);
     let sent = hand_over(named, interaction.clone()).await;
+    let is_refused = matches!(sent, Sent::Rejected(_));
     let outcome = match sent {
         Sent::Accepted => SendOutcome::Sent,
         Sent::Answered(answer) => match shared.client.output(&interaction, answer, Some(&named.name)).await {
             Ok(Ok(output)) => {
                 count(named, "answered");
+                health.responded();
                 return tell(&reports, Report::Answered(completion(&interaction, output), sends)).await;
             }
             // It stays open for an answer that fits: to this send, to the next, or in some other way.
@@ -149,11 +160,17 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
         Sent::Rejected(reason) => SendOutcome::Rejected(reason),
         Sent::Retry { reason, after } => again(&named.sending, &interaction, now, reason, after),
     };
-    let word = match outcome {
+    let word = match &outcome {
         SendOutcome::Sent => "sent",
         SendOutcome::Retry { .. } => "retry",
         SendOutcome::Rejected(_) => "rejected",
     };
+    match &outcome {
+        SendOutcome::Retry { error, .. } => health.failed(error),
+        // One that is given up says nothing about the next.
+        SendOutcome::Rejected(_) if !is_refused => {}
+        SendOutcome::Sent | SendOutcome::Rejected(_) => health.responded(),
+    }
     count(named, word);
     tracing::debug!(transport = named.name, %id, sends, outcome = word, "handed over");
     tell(&reports, Report::Sent(SendReport { id, sends, outcome })).await;
@@ -258,6 +275,7 @@ async fn write_down(shared: &Shared, gathered: Vec<Told>) -> Vec<Told> {
         match shared.store.sent(sent.clone()).await {
             Ok(Written { value: busy, effects }) => {
                 shared.store.poke(&effects);
+                shared.outage.succeeded("sent");
                 held_up.extend(busy.into_iter().map(|report| (report.id, report.sends)));
                 break;
             }
@@ -266,7 +284,7 @@ async fn write_down(shared: &Shared, gathered: Vec<Told>) -> Vec<Told> {
                 tracing::error!(%error, "a send's result cannot be stored; the request will be sent again");
                 break;
             }
-            Err(error) => tracing::warn!(%error, "could not store the result of a send; trying again"),
+            Err(error) => shared.outage.failed("sent", &error),
         }
         tokio::time::sleep(FAULT_PAUSE).await;
     }
@@ -305,6 +323,7 @@ async fn admit(shared: &Shared, answered: &[(Completion, u32)]) -> Admitted {
         match shared.store.complete(batch.clone()).await {
             Ok(Written { value, effects }) => {
                 shared.store.poke(&effects);
+                shared.outage.succeeded("complete");
                 break value;
             }
             Err(error) if error.is_of_the_document() && answered.len() > 1 => {
@@ -324,7 +343,7 @@ async fn admit(shared: &Shared, answered: &[(Completion, u32)]) -> Admitted {
                 }));
                 return admitted;
             }
-            Err(error) => tracing::warn!(%error, "could not store an answer; trying again"),
+            Err(error) => shared.outage.failed("complete", &error),
         }
         tokio::time::sleep(FAULT_PAUSE).await;
     };

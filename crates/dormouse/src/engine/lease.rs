@@ -9,12 +9,15 @@ use std::time::Instant;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::Shared;
+use super::{Shared, effects};
 use crate::store::{Lease, Tried, Written};
 use crate::{InstanceId, Result};
 
 /// Claims taken back in one write, so that other work goes on in between.
 const REAP_ROWS_MAX: usize = 512;
+
+/// Writes that settle lanes whose limit has changed, with one heartbeat.
+const SETTLE_WRITES_MAX: usize = 16;
 
 /// Renews the lease and reaps, until the lease is lost.
 pub(super) async fn keep(shared: &Shared) {
@@ -27,12 +30,13 @@ pub(super) async fn keep(shared: &Shared) {
         let lost: Vec<_> = match shared.store.heartbeat(shared.worker, shared.config.lease).await {
             Ok(Lease::Held { cancel, holds }) => {
                 renewed = Instant::now();
+                shared.outage.succeeded("heartbeat");
                 cancel.into_iter().for_each(|id| shared.running.cancel(id));
                 shared.running.never_arrived(holds, &mut unknown_before)
             }
             Ok(Lease::Lost) => return,
             Err(error) => {
-                tracing::warn!(%error, "could not renew the lease; trying again");
+                shared.outage.failed("heartbeat", &error);
                 if renewed.elapsed() > shared.config.lease {
                     return;
                 }
@@ -45,12 +49,13 @@ pub(super) async fn keep(shared: &Shared) {
                 // Rows that are locked now are found again at the next heartbeat.
                 let _ = give_back(shared, lost, Tried::Yes).await;
             }
-            reap(shared).await
+            reap(shared).await?;
+            settle_limits(shared).await
         };
         // Never so long that our own lease expires meanwhile.
         match tokio::time::timeout(shared.config.lease / 3, take_back).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "could not reap"),
+            Ok(Err(error)) => shared.outage.missed("reap", &error),
             Err(_) => tracing::warn!("could not reap in time"),
         }
     }
@@ -65,7 +70,7 @@ pub(super) async fn give_back(shared: &Shared, claims: Vec<Claim>, tried: Tried)
             busy
         }
         Err(error) => {
-            tracing::warn!(%error, "could not give back claims");
+            shared.outage.missed("release", &error);
             Vec::new()
         }
     }
@@ -92,6 +97,7 @@ async fn reap(shared: &Shared) -> Result<()> {
         let Written { value: reaped, effects } =
             shared.store.reap(REAP_ROWS_MAX, shared.config.crashes_max).await?;
         shared.store.poke(&effects);
+        effects::report_ends(shared, &effects.ended).await;
         if reaped > 0 {
             tracing::info!(reaped, "took back claims of workers that are gone");
             metrics::counter!("dormouse_reaped_total").increment(reaped as u64);
@@ -100,6 +106,18 @@ async fn reap(shared: &Shared) -> Result<()> {
             return Ok(());
         }
     }
+}
+
+/// Settles lanes whose limit has changed, if whoever changed it could not.
+async fn settle_limits(shared: &Shared) -> Result<()> {
+    for _ in 0..SETTLE_WRITES_MAX {
+        let Written { value: more, effects } = shared.store.settle_limits().await?;
+        shared.store.poke(&effects);
+        if !more {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Notifies running steps that a cancel of their instance was requested. A missed hint comes with the heartbeat.

@@ -13,10 +13,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::ages::Ages;
 use super::lease::{Registered, give_back};
-use super::{FAULT_PAUSE, Shared, step};
+use super::{FAULT_PAUSE, Shared, effects, step};
 use crate::InstanceId;
-use crate::store::{Claim, Claimed, Tried, Written};
+use crate::store::{Claim, Claimed, Tried, Turns, Written};
 
 /// The most rows in one claim, however much room there is.
 const CLAIM_ROWS_MAX: usize = 512;
@@ -32,7 +33,7 @@ pub(super) async fn run(shared: Arc<Shared>, name: String, steps_max: usize, ste
     // Waiting for the steps to end includes the claim under way: if it were dropped, the store would take its rows and
     // nobody would run them.
     let claiming = steps.token();
-    let queue = Arc::new(Queue::new(steps_max));
+    let queue = Arc::new(Queue::new(&name, steps_max));
     let (ahead, rows) = mpsc::channel(steps_max + AHEAD_MAX);
     tokio::join!(claim_rows(&shared, &name, &queue, ahead), start_rows(&shared, &queue, rows, &steps));
     drop(claiming);
@@ -49,6 +50,9 @@ pub(super) struct Queue {
     let_go: Notify,
     /// How long a step holds its place, as a moving mean; 0 before any has.
     held_us: AtomicU64,
+    in_use: metrics::Gauge,
+    /// How many places there are, as a metric: those of several engines in one process add up.
+    all: metrics::Gauge,
 }
 
 /// A row's share of the claims that a queue may hold, until its claim ends.
@@ -62,8 +66,12 @@ pub(super) struct RunningPlace {
 }
 
 impl Queue {
-    fn new(steps_max: usize) -> Self {
+    fn new(name: &str, steps_max: usize) -> Self {
+        let all = metrics::gauge!("dormouse_places", "queue" => name.to_owned());
+        all.increment(steps_max as f64);
         Self {
+            in_use: metrics::gauge!("dormouse_places_in_use", "queue" => name.to_owned()),
+            all,
             steps_max,
             places: Arc::new(Semaphore::new(steps_max)),
             in_hand: AtomicUsize::new(0),
@@ -125,7 +133,14 @@ impl Queue {
 
     async fn place(self: &Arc<Self>) -> RunningPlace {
         let permit = self.places.clone().acquire_owned().await.expect("a queue's places are never closed");
+        self.in_use.increment(1.0);
         RunningPlace { queue: self.clone(), since: Instant::now(), _permit: permit }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.all.decrement(self.steps_max as f64);
     }
 }
 
@@ -146,6 +161,7 @@ impl Drop for Hand {
 impl Drop for RunningPlace {
     fn drop(&mut self) {
         self.queue.held(self.since.elapsed());
+        self.queue.in_use.decrement(1.0);
     }
 }
 
@@ -184,13 +200,20 @@ impl Drop for Seen {
 async fn claim_rows(shared: &Arc<Shared>, name: &str, queue: &Arc<Queue>, ahead: mpsc::Sender<Waiting>) {
     let hub = shared.store.hub();
     let mut pokes = hub.queue(name);
+    let (mut turns, mut ages) = (Turns::default(), Ages::new(shared.config.priority_ages));
     while let Some(asked) = shared.stop.run_until_cancelled(queue.wait_for_room()).await {
         // A poke that comes while we claim is seen by the wait below.
         pokes.borrow_and_update();
         let brakes = hub.brakes();
-        let claimed = claim(shared, name, asked).await;
+        let (asked, later_than) = match ages.later_than() {
+            Some(later_than) => (1, Some(later_than)),
+            None => (asked.min(ages.rows_max()), None),
+        };
+        let claimed = claim(shared, name, Asked { turns: &turns, later_than, rows_max: asked }).await;
+        ages.claimed(later_than, &claimed);
         let took = claimed.len();
         for row in claimed {
+            turns.served(&row.turn);
             let cancel = CancellationToken::new();
             // It already runs here, so its claim is in use again.
             let Some(registered) = shared.running.add(row.id, row.seq, cancel.clone()) else { continue };
@@ -199,7 +222,7 @@ async fn claim_rows(shared: &Arc<Shared>, name: &str, queue: &Arc<Queue>, ahead:
             let waiting = Waiting { _seen, row, registered, cancel, hand, since, brakes };
             assert!(ahead.try_send(waiting).is_ok(), "there is room for every row in hand");
         }
-        if took < asked {
+        if took < asked && later_than.is_none() {
             // The backlog is empty: only something new, or another process, can change that.
             let news = tokio::time::timeout(shared.config.poll, pokes.changed());
             let _ = shared.stop.run_until_cancelled(news).await;
@@ -210,26 +233,42 @@ async fn claim_rows(shared: &Arc<Shared>, name: &str, queue: &Arc<Queue>, ahead:
     }
 }
 
-async fn claim(shared: &Shared, queue: &str, rows_max: usize) -> Vec<Claimed> {
+/// What a claim asks for.
+struct Asked<'a> {
+    turns: &'a Turns,
+    later_than: Option<i32>,
+    rows_max: usize,
+}
+
+async fn claim(shared: &Shared, queue: &str, asked: Asked<'_>) -> Vec<Claimed> {
     while !shared.stop.is_cancelled() {
         let claim = Claim {
             worker: shared.worker,
             queue: queue.to_owned(),
             namespaces: shared.config.namespaces.clone(),
             machines: shared.machines.clone(),
-            rows_max,
+            after: asked.turns.clone(),
+            later_than: asked.later_than,
+            rows_max: asked.rows_max,
         };
         match shared.store.claim(claim).await {
             Ok(Written { value: claimed, effects }) => {
                 shared.store.poke(&effects);
+                shared.outage.succeeded("claim");
+                // A row that its key forbids to run, or that cannot be read, has failed.
+                effects::report_ends(shared, &effects.ended).await;
                 metrics::counter!("dormouse_claims_total").increment(claimed.len() as u64);
+                let waits = metrics::histogram!("dormouse_claim_wait_seconds", "queue" => queue.to_owned());
+                for row in &claimed {
+                    waits.record(row.now.duration_since(row.runnable_at).as_secs_f64().max(0.0));
+                }
                 if !claimed.is_empty() {
                     tracing::trace!(queue, rows = claimed.len(), "claimed");
                 }
                 return claimed;
             }
             Err(error) => {
-                tracing::warn!(queue, %error, "could not claim; trying again");
+                shared.outage.failed("claim", &error);
                 tokio::time::sleep(FAULT_PAUSE).await;
             }
         }

@@ -13,13 +13,14 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::effects::End;
 use super::lease::Registered;
 use super::queue::{Hand, RunningPlace};
 use super::{FAULT_PAUSE, Shared, effects, lease, unread};
 use crate::context::Own;
 use crate::rules::{Handed, Head};
-use crate::store::{Claimed, Commit, Hold, Reading, Receipt, Rider, Tried, Written};
-use crate::{At, Context, DynMachine, Error, Fault, Run, Spawn, StepError, Transition};
+use crate::store::{Claimed, Commit, Hold, Reading, Receipt, Rider, Tried, Written, share_name};
+use crate::{At, Context, DynMachine, Error, Fault, Mail, Run, Spawn, StepError, Transition};
 
 /// A claimed row that starts to run.
 pub(super) struct Starting {
@@ -77,6 +78,7 @@ struct Runner<'a> {
 /// The outcome of a step's run, and how long it took.
 struct Ran {
     transition: Transition,
+    mail: Vec<Mail>,
     run: Run,
 }
 
@@ -85,7 +87,7 @@ enum Carried {
     /// They were committed together, or refused as stale.
     Receipt(Receipt),
     /// The writes were refused: this is the handler's outcome, which is committed alone.
-    Alone(Transition),
+    Alone(Transition, Vec<Mail>),
     /// Neither was committed, and the claim was given back: the step will run again.
     Lost,
 }
@@ -106,6 +108,7 @@ impl<'a> Runner<'a> {
             cx: Context {
                 id: row.id,
                 namespace: row.namespace,
+                share: share_name(&row.turn.share).map(str::to_owned),
                 key: row.key,
                 parent: row.parent,
                 attempt: row.attempt,
@@ -119,6 +122,8 @@ impl<'a> Runner<'a> {
                 cancel,
                 own: Arc::new(Own::new(shared.behind.clone())),
                 progress: Arc::default(),
+                lane: Arc::default(),
+                mail: Arc::default(),
             },
         }
     }
@@ -135,7 +140,8 @@ impl<'a> Runner<'a> {
                 return true;
             }
             Err(error) if error.is_transient() => {
-                tracing::warn!(%error, %id, "the inbox of a step could not be read: giving back its claim");
+                tracing::debug!(%id, "the inbox of a step could not be read: giving back its claim");
+                self.shared.outage.missed("reading", &error);
                 tokio::time::sleep(FAULT_PAUSE).await;
                 lease::give_back(self.shared, vec![(id, seq)], Tried::No).await;
             }
@@ -177,8 +183,8 @@ impl<'a> Runner<'a> {
             seq = cx.seq, attempt = cx.attempt
         );
         let started = Instant::now();
-        let transition = match unread::wait_on(shared, &**machine, at, cx).await {
-            Some(waits) => waits,
+        let (transition, mail) = match unread::wait_on(shared, &**machine, at, cx).await {
+            Some(waits) => (waits, Vec::new()),
             None => self.outcome().instrument(span).await,
         };
         unread::warn(shared, &**machine, cx);
@@ -188,46 +194,67 @@ impl<'a> Runner<'a> {
             took_us: started.elapsed().as_micros() as u64,
             progress: cx.take_progress(),
         };
-        Ran { transition, run }
+        Ran { transition, mail, run }
     }
 
     /// Commits a step's outcome, with its own writes if there are any. Returns the receipt, and where the instance goes
     /// next. `None` if the claim was given back, or the engine is gone.
     async fn commit(
         &mut self,
-        Ran { transition, run }: Ran,
+        Ran { transition, mail, run }: Ran,
         place: &mut Option<RunningPlace>,
     ) -> Option<(Receipt, Option<At>)> {
         let hold = self.hold_after(&transition);
-        let commit = self.commit_of(transition, hold, Some(run));
+        let end = End::of(&transition);
+        let commit = self.commit_of(transition, mail, hold, Some(run));
         let commit = match self.cx.own.take() {
             Ok(None) => commit,
             Ok(Some(rider)) => match Box::pin(self.commit_with((*commit).clone(), rider)).await {
-                Carried::Receipt(receipt) => return Some((receipt, commit.transition.next().cloned())),
-                Carried::Alone(transition) => self.commit_of(transition, hold, commit.run),
+                Carried::Receipt(receipt) => {
+                    self.report(end, &receipt);
+                    return Some((receipt, commit.transition.next().cloned()));
+                }
+                Carried::Alone(transition, mail) => self.commit_of(transition, mail, hold, commit.run),
                 Carried::Lost => return None,
             },
             Err(still_writes) => {
                 // The task that was left behind keeps the old one; the next step of this run has its own.
                 self.cx.own = Arc::new(Own::new(self.shared.behind.clone()));
-                let transition = Box::pin(self.handled(StepError::Error(Box::new(still_writes)))).await;
+                let handled = self.handled(StepError::Error(Box::new(still_writes)));
+                let (transition, mail) = Box::pin(handled).await;
                 drop(self.cx.own.take());
-                self.commit_of(transition, hold, commit.run)
+                self.commit_of(transition, mail, hold, commit.run)
             }
         };
         *place = None;
-        let next = commit.transition.next().cloned();
-        Some((self.shared.committer.commit(commit).await?, next))
+        let (end, next) = (End::of(&commit.transition), commit.transition.next().cloned());
+        let receipt = self.shared.committer.commit(commit).await?;
+        self.report(end, &receipt);
+        Some((receipt, next))
+    }
+
+    /// Counts and logs the end of the row, if this was one.
+    fn report(&self, end: Option<End>, receipt: &Receipt) {
+        effects::report_end(self.shared, (self.machine.name(), &self.at.step), &self.cx, end, receipt);
     }
 
     /// Ends the claimed row as failed, because it cannot be run.
     async fn fail(&self, error: String) {
-        let failed = self.commit_of(Transition::Fail { error }, Hold::Release, None);
-        self.shared.committer.commit(failed).await;
+        let failed = self.commit_of(Transition::Fail { error }, Vec::new(), Hold::Release, None);
+        let end = End::of(&failed.transition);
+        if let Some(receipt) = self.shared.committer.commit(failed).await {
+            self.report(end, &receipt);
+        }
     }
 
     /// The commit of an outcome. Every commit of the engine is made here. It is large, so it is moved by its address.
-    fn commit_of(&self, transition: Transition, hold: Hold, run: Option<Run>) -> Box<Commit> {
+    fn commit_of(
+        &self,
+        transition: Transition,
+        mail: Vec<Mail>,
+        hold: Hold,
+        run: Option<Run>,
+    ) -> Box<Commit> {
         let (Self { cx, version, .. }, head) = (self, self.head.clone());
         // A step that parks was handed all of them; only those that it could read are consumed.
         let received = match &transition {
@@ -235,7 +262,8 @@ impl<'a> Runner<'a> {
             _ => cx.received_ids(),
         };
         let handed = Handed::of(&cx.inbox, &transition, &received);
-        Box::new(Commit { head, version: *version, received, transition, hold, run, handed })
+        let lane = cx.take_lane();
+        Box::new(Commit { head, version: *version, received, transition, hold, run, handed, lane, mail })
     }
 
     fn hold_after(&mut self, transition: &Transition) -> Hold {
@@ -254,44 +282,70 @@ impl<'a> Runner<'a> {
                 Carried::Receipt(receipt)
             }
             Err(error @ Error::OwnWrites(_)) => {
-                let transition = self.handled(StepError::Error(Box::new(error))).await;
+                let (transition, mail) = self.handled(StepError::Error(Box::new(error))).await;
                 // The handler's own writes could be refused as well, so its outcome is committed alone.
                 drop(self.cx.own.take());
-                Carried::Alone(transition)
+                Carried::Alone(transition, mail)
             }
             Err(error) => {
-                tracing::warn!(%error, %id, "a step's writes were not committed: it will run again");
+                tracing::debug!(%id, "a step's writes were not committed: it will run again");
+                shared.outage.missed("commit_with", &error);
                 lease::give_back(shared, vec![(id, seq)], Tried::Yes).await;
                 Carried::Lost
             }
         }
     }
 
-    /// One run of a step: its checked outcome, or that of its error handler.
-    async fn outcome(&self) -> Transition {
+    /// One run of a step: its checked outcome and mail, or those of its error handler.
+    async fn outcome(&self) -> (Transition, Vec<Mail>) {
         let Self { machine, at, cx, .. } = self;
         let started = Instant::now();
         let ran = guarded(at, async { machine.step(at, cx).await }, machine.step_timeout()).await;
-        metrics::histogram!("dormouse_step_seconds", "machine" => machine.name().to_owned())
+        let (name, step) = (machine.name().to_owned(), self.shared.step_label(machine.name(), &at.step));
+        metrics::histogram!("dormouse_step_seconds", "machine" => name, "step" => step)
             .record(started.elapsed());
-        match ran.and_then(|transition| self.checked(transition)) {
-            Ok(transition) => transition,
+        match self.admitted(ran).await {
+            Ok(outcome) => outcome,
             Err(error) => Box::pin(self.handled(error)).await,
         }
     }
 
-    /// Calls the machine's error handler for a failed step. The step's own writes are rolled back first.
-    async fn handled(&self, error: StepError) -> Transition {
+    /// Calls the machine's error handler for a failed step. The step's own writes are rolled back first, and its mail is
+    /// dropped.
+    async fn handled(&self, error: StepError) -> (Transition, Vec<Mail>) {
         let Self { machine, at, cx, .. } = self;
         drop(cx.own.take());
+        drop(cx.take_lane());
+        drop(cx.take_mail());
         tracing::debug!(%error, "the step failed");
-        metrics::counter!("dormouse_step_errors_total", "machine" => machine.name().to_owned()).increment(1);
+        let (name, step) = (machine.name().to_owned(), self.shared.step_label(machine.name(), &at.step));
+        metrics::counter!("dormouse_step_errors_total", "machine" => name, "step" => step).increment(1);
         let first = error.to_string();
         let handled =
             guarded(at, async { machine.handle(error, at, cx).await }, machine.step_timeout()).await;
-        handled.and_then(|transition| self.checked(transition)).unwrap_or_else(|second| Transition::Fail {
-            error: format!("{first} (and its handler failed: {second})"),
+        self.admitted(handled).await.unwrap_or_else(|second| {
+            let error = format!("{first} (and its handler failed: {second})");
+            (Transition::Fail { error }, Vec::new())
         })
+    }
+
+    /// Checks an outcome, and the mail that was sent with it.
+    async fn admitted(
+        &self,
+        ran: Result<Transition, StepError>,
+    ) -> Result<(Transition, Vec<Mail>), StepError> {
+        let transition = self.checked(ran?)?;
+        let mail = self.cx.take_mail();
+        if mail.is_empty() {
+            return Ok((transition, mail));
+        }
+        let Self { shared, cx, .. } = self;
+        let admitted = async {
+            let client = shared.client.in_namespace(&cx.namespace)?;
+            client.admit_mail(cx.id, cx.key.as_deref(), mail).await
+        };
+        let mail = Box::pin(admitted).await.map_err(|error| StepError::Error(Box::new(error)))?;
+        Ok((transition, mail))
     }
 
     /// Checks an outcome, and sets what children get from their parent.
@@ -309,6 +363,7 @@ impl<'a> Runner<'a> {
         if let Transition::Spawn(Spawn { children, .. }) = &mut transition {
             for child in children {
                 child.namespace.clone_from(&cx.namespace);
+                child.share = child.share.take().or_else(|| cx.share.clone());
                 child.history.get_or_insert(shared.config.history);
                 child.inbox_max = shared.config.limits.inbox();
                 shared.registry.check_signals(child).map_err(refuse)?;

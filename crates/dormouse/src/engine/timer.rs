@@ -18,10 +18,11 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let Due { woken, next } = match shared.store.due(DUE_ROWS_MAX).await {
             Ok(Written { value, effects }) => {
                 shared.store.poke(&effects);
+                shared.outage.succeeded("due");
                 value
             }
             Err(error) => {
-                tracing::warn!(%error, "could not look for instances that are due; trying again");
+                shared.outage.failed("due", &error);
                 tokio::time::sleep(FAULT_PAUSE).await;
                 continue;
             }

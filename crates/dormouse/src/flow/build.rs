@@ -49,7 +49,7 @@ pub(super) fn build<S: FlowState, D: Send + Sync + 'static>(
     flow: Flow<S, D>,
     deps: Arc<D>,
 ) -> Result<FlowMachine<S, D>, Findings> {
-    let Flow { name, version, queue, place, examples, parts } = flow;
+    let Flow { name, version, queue, place, examples, indexes, parts } = flow;
     let mut builder = Builder {
         steps: Vec::new(),
         places: BTreeMap::new(),
@@ -84,7 +84,7 @@ pub(super) fn build<S: FlowState, D: Send + Sync + 'static>(
         });
     }
     let named = (name, version, queue);
-    Ok(FlowMachine::new(named, (steps, last - first), examples, warnings, deps))
+    Ok(FlowMachine::new(named, (steps, last - first), (examples, indexes), warnings, deps))
 }
 
 /// The outermost saga that a part is in.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::build::{Finding, UNDO};
+use super::build::Finding;
 use super::parts::{ActFn, AskKind, FanKind, Gives, Test, WaitKind};
 use super::trail::{self, Trail};
 use super::{ActResult, Cx, FlowState};
@@ -110,6 +110,7 @@ pub struct FlowMachine<S, D> {
     pub(super) first: usize,
     /// States it may start with.
     pub(super) examples: Vec<Json>,
+    indexes: Vec<String>,
     warnings: Vec<Finding>,
     deps: Arc<D>,
 }
@@ -124,6 +125,7 @@ impl<S, D> Clone for FlowMachine<S, D> {
             steps: self.steps.clone(),
             first: self.first,
             examples: self.examples.clone(),
+            indexes: self.indexes.clone(),
             warnings: self.warnings.clone(),
             deps: self.deps.clone(),
         }
@@ -134,11 +136,11 @@ impl<S, D> FlowMachine<S, D> {
     pub(super) fn new(
         (name, version, queue): (String, u32, String),
         (steps, first): (Vec<Step<S, D>>, usize),
-        examples: Vec<Json>,
+        (examples, indexes): (Vec<Json>, Vec<String>),
         warnings: Vec<Finding>,
         deps: Arc<D>,
     ) -> Self {
-        Self { name, version, queue, steps: steps.into(), first, examples, warnings, deps }
+        Self { name, version, queue, steps: steps.into(), first, examples, indexes, warnings, deps }
     }
 
     /// Its name.
@@ -167,11 +169,6 @@ impl<S, D> FlowMachine<S, D> {
 
     fn find(&self, path: &str) -> Option<&Step<S, D>> {
         self.steps.iter().find(|step| step.path == path)
-    }
-
-    pub(super) fn undo_of(&self, path: &str) -> Option<To> {
-        let is_undo = |step: &Step<S, D>| step.path.strip_suffix(UNDO) == Some(path);
-        self.steps.iter().position(is_undo).map(To::Step)
     }
 }
 
@@ -382,6 +379,10 @@ impl<S: FlowState, D: Send + Sync + 'static> DynMachine for FlowMachine<S, D> {
 
     fn undo_on_cancel(&self) -> Vec<String> {
         self.steps.iter().filter(|step| step.undoes_on_cancel).map(|step| step.path.clone()).collect()
+    }
+
+    fn indexes(&self) -> Vec<String> {
+        self.indexes.clone()
     }
 
     fn graph(&self) -> Option<Graph> {

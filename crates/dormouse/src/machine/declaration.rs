@@ -37,6 +37,9 @@ pub struct Declaration {
     /// The steps at which a cancel asks an instance first to undo what it did, and then to end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undo_on_cancel: Vec<String>,
+    /// The fields of its states that instances are found by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<String>,
     /// Its steps and the ways between them, if it declares them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<Graph>,
@@ -102,6 +105,7 @@ impl Declaration {
             accepts: machine.accepts().iter().map(Accepted::from).collect(),
             takes: machine.takes().iter().map(Taken::from).collect(),
             undo_on_cancel: machine.undo_on_cancel(),
+            indexes: machine.indexes(),
             graph: machine.graph(),
         }
     }

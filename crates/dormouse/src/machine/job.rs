@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{Machine, StepResult};
+use crate::graph::Graph;
 use crate::{BoxError, Context, History, Outcome, Retry};
 
 /// One async function over an input, run until it succeeds or its retries are used up.
@@ -81,5 +82,9 @@ impl<J: Job> Machine for JobMachine<J> {
 
     fn retry(&self) -> Retry {
         self.0.retry()
+    }
+
+    fn graph() -> Option<Graph> {
+        Some(Graph::new().step("Run").done().fails())
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::DynMachine;
 use crate::gate::Gates;
 use crate::limits::{check_name, check_version};
+use crate::search::{INDEXES_MAX, check_field};
 use crate::{Declaration, Error, History, Json, NewInstance, NewSignal, Result};
 
 /// How many versions the oldest one that a machine migrates from may be behind its own.
@@ -59,6 +60,13 @@ impl Registry {
         }
         for step in machine.steps() {
             check_name("step name", &step)?;
+        }
+        let indexes = machine.indexes();
+        if indexes.len() > INDEXES_MAX {
+            return refuse(format!("it indexes {} fields; {INDEXES_MAX} are the most", indexes.len()));
+        }
+        if let Some(reason) = indexes.iter().find_map(|field| check_field(field).err()) {
+            return refuse(format!("`indexes` {reason}"));
         }
         let gates = match Gates::of(&*machine) {
             Ok(gates) => Arc::new(gates),

@@ -73,6 +73,10 @@ impl<M: Machine> DynMachine for Typed<M> {
         M::takes()
     }
 
+    fn indexes(&self) -> Vec<String> {
+        M::indexes()
+    }
+
     fn graph(&self) -> Option<Graph> {
         M::graph().map(Graph::with_ends)
     }
@@ -95,7 +99,7 @@ impl<M: Machine> DynMachine for Typed<M> {
             self.machine
                 .step(state, cx)
                 .await
-                .and_then(|outcome| Ok(outcome.into_transition()?))
+                .and_then(|outcome| Ok(cx.transition_of(outcome)?))
                 .map_err(Fault::Failed)
         })
     }
@@ -104,7 +108,7 @@ impl<M: Machine> DynMachine for Typed<M> {
         Box::pin(async move {
             let state = decode_at::<M::State>(at).map_err(Fault::Unreadable)?;
             let outcome = self.machine.handle(error, state, cx).await;
-            outcome.and_then(|outcome| Ok(outcome.into_transition()?)).map_err(Fault::Failed)
+            outcome.and_then(|outcome| Ok(cx.transition_of(outcome)?)).map_err(Fault::Failed)
         })
     }
 }

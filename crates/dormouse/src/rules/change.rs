@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Head, UnitHead};
-use crate::{At, EventKind, InstanceId, Json, Run, SignalId, Status, UnitStatus, Wake, When};
+use crate::{At, EventKind, InstanceId, Json, Mail, Run, SignalId, Status, UnitStatus, Wake, When};
 
 /// What becomes of an instance. A store applies all of it in one transaction, or nothing.
 ///
@@ -30,7 +30,7 @@ use crate::{At, EventKind, InstanceId, Json, Run, SignalId, Status, UnitStatus, 
 ///     timeout: Some(Duration::from_secs(60).into()),
 /// };
 /// let (hold, facts) = (Hold::Release, Facts::default());
-/// let returned = Returned { transition: &transition, version: 1, hold, received: &[], facts };
+/// let returned = Returned { transition: &transition, version: 1, hold, received: &[], mail: &[], facts };
 /// let change = decide(head, Input::Outcome(returned), Timestamp::UNIX_EPOCH);
 ///
 /// let json = serde_json::to_value(&change)?;
@@ -71,6 +71,9 @@ pub struct Change {
     pub unit: Option<UnitHead>,
     /// How many ends other than `done` its barrier bears: one that is raised, or after such an end. `None`: as before.
     pub spare: Option<u32>,
+    /// What it sends to other instances: stored with the change, and delivered after it.
+    #[serde(default)]
+    pub mail: Vec<Mail>,
 }
 
 /// An end that is taken off the barrier of the parent.
@@ -179,6 +182,7 @@ impl Change {
             closes_unit: None,
             unit: None,
             spare: None,
+            mail: Vec::new(),
         }
     }
 

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::json;
 
+use super::mail::send;
 use super::signal::{leave, wake_by_signal};
 use super::{Change, Data, Head, NewEvent};
 use crate::clock::micros;
 use crate::limits::storable;
 use crate::signal::CANCEL;
 use crate::{
-    EventKind, InboxSignal, Json, Shape, SignalId, Spawn, Status, Transition, UnitId, UnitStatus, Wake, When,
-    WorkerId,
+    EventKind, InboxSignal, Json, Mail, Shape, SignalId, Spawn, Status, Transition, UnitId, UnitStatus, Wake,
+    When, WorkerId,
 };
 
 /// An inbox of more bytes does not come with a receipt: the row is given back, and claimed again.
@@ -39,6 +40,8 @@ pub struct Returned<'a> {
     pub hold: Hold,
     /// The signals that the step was handed as received.
     pub received: &'a [SignalId],
+    /// What it sends to other instances.
+    pub mail: &'a [Mail],
     /// What the store looked up.
     pub facts: Facts<'a>,
 }
@@ -196,7 +199,12 @@ impl Head {
 
 /// Decides what becomes of an instance after its step returned.
 pub(crate) fn outcome(change: &mut Change, returned: &Returned<'_>, now: Timestamp) {
-    let Returned { transition, version, hold, received, facts } = returned;
+    decide(change, returned, now);
+    send(change, returned.mail);
+}
+
+fn decide(change: &mut Change, returned: &Returned<'_>, now: Timestamp) {
+    let Returned { transition, version, hold, received, facts, .. } = returned;
     // A version says how to read the state, so it changes with it: an end leaves both as they were.
     if transition.at().is_some() {
         change.head.version = *version;

@@ -22,7 +22,8 @@ pub struct Begun {
 /// lane stands behind it until the lane is settled.
 pub(crate) fn begin(new: &NewInstance, now: Timestamp) -> Begun {
     let forked = new.forked_from.map(|(from, seq)| Data::new().with("forked_from", from.0).with("seq", seq));
-    let created = NewEvent { kind: EventKind::Created, data: forked };
+    let sent = new.sent_by.map(|(by, seq)| Data::new().with("sent_by", by.0).with("seq", seq));
+    let created = NewEvent { kind: EventKind::Created, data: forked.or(sent) };
     if let Some((names, timeout)) = &new.awaits {
         let (awaits, waiting) = super::outcome::waiting(names, *timeout);
         return Begun {

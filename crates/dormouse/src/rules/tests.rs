@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::{
-    Dispatch, InboxSignal, Interaction, InteractionId, Json, OnFailure, Shape, SignalId, Spawn, Transition,
-    UnitId, UnitStatus, Wake, When, WorkerId,
+    Dispatch, InboxSignal, Interaction, InteractionId, Json, LaneChange, OnFailure, Shape, SignalId, Spawn,
+    Transition, UnitId, UnitStatus, Wake, When, WorkerId,
 };
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -32,7 +32,7 @@ fn signal(id: i64, name: &str) -> InboxSignal {
 /// An outcome of a step that received nothing.
 fn returned(transition: &Transition) -> Returned<'_> {
     let facts = Facts { inserted: 2, unit: Some(UnitId(5)), ..Facts::default() };
-    Returned { transition, version: 1, hold: Hold::Release, received: &[], facts }
+    Returned { transition, version: 1, hold: Hold::Release, received: &[], mail: &[], facts }
 }
 
 fn waits_for(names: &[&str], timeout: Option<When>) -> Transition {
@@ -171,10 +171,15 @@ fn a_lane_is_handed_over() {
     for outcome in outcomes() {
         let after = decide(holder.clone(), Input::Outcome(returned(&outcome)), NOW).head;
         let mut settled = after.clone();
-        let needs_another = settle(holder.is_open(), &mut settled);
+        let is_settled = settle(holder.is_open(), &mut settled);
         assert!(!settled.blocked, "{outcome:?} was in the lane and is not behind it");
-        assert_eq!(needs_another, after.status != Status::Runnable, "{outcome:?} ends or parks");
+        assert!(
+            is_settled,
+            "{outcome:?} ends, parks, or is given back to a lane that may have become narrower"
+        );
     }
+    let mut held = holder.clone();
+    assert!(!settle(true, &mut held) && !held.blocked, "one that runs on has its place");
     let mut woken = runnable.clone();
     assert!(settle(false, &mut woken), "somebody has to look whether the lane is free");
     assert!(woken.blocked, "one that wakes stands behind the lane");
@@ -182,6 +187,32 @@ fn a_lane_is_handed_over() {
     assert!(settle(true, &mut paused) && paused.blocked, "a paused holder hands the lane on");
     let mut no_lane = Head { lane: None, ..runnable };
     assert!(!settle(false, &mut no_lane) && !no_lane.blocked);
+}
+
+#[test]
+fn a_step_may_leave_its_lane() {
+    let (from, to) = (Some("l".to_owned()), LaneChange::To("other".to_owned()));
+    let holder = Head { lane: from.clone(), ..executing() };
+    for outcome in outcomes() {
+        let later = NOW + HOUR;
+        let before = decide(holder.clone(), Input::Outcome(returned(&outcome)), later);
+        let changed = |lane: &LaneChange| {
+            let mut change = before.clone();
+            change_lane(&mut change, lane, later);
+            change
+        };
+        assert_eq!(
+            changed(&LaneChange::To("l".to_owned())),
+            before,
+            "{outcome:?} leads to the lane it is in"
+        );
+        for lane in [&to, &LaneChange::Leave] {
+            let Head { lane: led_to, runnable_at, status, .. } = changed(lane).head;
+            let expected = if status.is_terminal() { from.as_deref() } else { lane.lane() };
+            assert_eq!(led_to.as_deref(), expected, "{outcome:?}");
+            assert!(status != Status::Runnable || runnable_at == later, "it stands at the end of the line");
+        }
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{Commit, Receipt};
 use crate::rules::{Handed, Head, Hold, Input, Returned, decide};
-use crate::{At, InboxSignal, InstanceId, Json, SignalId, Transition, When, WorkerId};
+use crate::{At, InboxSignal, InstanceId, Json, LaneChange, SignalId, Transition, When, WorkerId};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const HOUR: Duration = Duration::from_secs(3600);
@@ -40,14 +40,22 @@ fn an_outcome_a_change_a_commit_and_a_receipt_survive_their_json_form() {
     let (received, inbox) = ([SignalId(1)], [signal(1, "paid"), signal(2, "paid")]);
     let handed = Handed::of(&inbox, &transition, &received);
     let facts = handed.facts(&transition, &received);
-    let returned =
-        Returned { transition: &transition, version: 1, hold: Hold::Keep, received: &received, facts };
+    let mail = vec![crate::Mail::cancel("other")];
+    let returned = Returned {
+        transition: &transition,
+        version: 1,
+        hold: Hold::Keep,
+        received: &received,
+        mail: &mail,
+        facts,
+    };
     let change = decide(executing(), Input::Outcome(returned), NOW);
     assert_eq!(change.events.len(), 2, "it parks, and the second signal wakes it");
     assert_eq!(back(&change), change);
 
     let (head, received) = (executing(), received.to_vec());
-    let commit = Commit { head, version: 1, received, transition, hold: Hold::Keep, run: None, handed };
+    let (hold, lane) = (Hold::Keep, Some(LaneChange::To("l".to_owned())));
+    let commit = Commit { head, version: 1, received, transition, hold, run: None, handed, lane, mail };
     assert_eq!(back(&commit), commit);
 
     let held = Receipt::Held { seq: 3, inbox: inbox.to_vec(), now: NOW };

@@ -20,6 +20,8 @@ mod fault;
 mod gather;
 mod insert;
 mod lease;
+mod limits;
+mod mail;
 mod marks;
 mod operate;
 mod pokes;
@@ -28,6 +30,7 @@ mod progress;
 mod query;
 mod rider;
 mod schema;
+mod search;
 mod types;
 mod units;
 mod within;
@@ -301,6 +304,10 @@ impl Store for PostgresStore {
 
     fn pause_queue(&self, namespace: String, queue: String, brake: Brake) -> Reply<'_, Written<()>> {
         Box::pin(async move { operate::pause_queue(&self.db, &namespace, &queue, brake).await })
+    }
+
+    fn weigh(&self, namespace: String, share: String, weight: u32) -> Reply<'_, ()> {
+        Box::pin(async move { operate::weigh(&self.db, &namespace, &share, weight).await })
     }
 
     fn server(self: Arc<Self>) -> Option<Arc<dyn ServerStore>> {

@@ -4,8 +4,13 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{Declarations, Namespaces, Progress, Reply, Reports};
-use crate::{Event, InboxSignal, Instance, InstanceId, Process, SignalId, Status, Target, WorkerId};
+use super::{Declarations, LaneView, Namespaces, Progress, Reply, Reports};
+#[cfg(doc)]
+use crate::search::LOOKED_MAX;
+use crate::search::{Condition, Looked};
+use crate::{
+    Event, InboxSignal, Instance, InstanceId, Process, ShareWeight, SignalId, Status, Target, WorkerId,
+};
 
 /// The queries. Each sees one moment of the store, holds up no write, and changes nothing.
 ///
@@ -21,7 +26,8 @@ pub trait Queries: Send + Sync + 'static {
     /// The machine, version and awaited names of these targets, in order; `None` for a target that is not there.
     fn addressees(&self, namespace: String, targets: Vec<Target>) -> Reply<'_, Vec<Option<Addressee>>>;
 
-    /// Instances, newest first; those that wait for a signal, oldest first. With documents, a page ends with the
+    /// Instances, newest first; of those that failed, the latest failure first; of those that wait for a signal, the one
+    /// that has waited longest first. With documents, a page ends with the
     /// instance whose documents reach [`PAGE_BYTES_MAX`], and [`Page::next`] continues after it.
     fn list(&self, filter: Filter) -> Reply<'_, Page>;
 
@@ -44,6 +50,9 @@ pub trait Queries: Send + Sync + 'static {
 
     /// Counts and ages of runnable rows and of awaited signals, of one namespace or of all.
     fn backlog(&self, namespace: Option<String>) -> Reply<'_, Backlog>;
+
+    /// Shares whose weight is not 1, of one namespace or of all, in order, up to 1,000.
+    fn shares(&self, namespace: Option<String>) -> Reply<'_, Vec<ShareWeight>>;
 
     /// The last reports of steps that run, up to `rows_max`.
     fn reports(&self, which: Reports, rows_max: usize) -> Reply<'_, Vec<Progress>>;
@@ -122,7 +131,8 @@ pub enum Events {
     Before(u64),
 }
 
-/// Which instances to list: newest first, except that those who wait for a signal come oldest first.
+/// Which instances to list: newest first. With `awaiting`, the one that has waited longest comes first; with status
+/// `failed`, and no key, tag or parent, the latest failure.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// In this namespace.
@@ -131,6 +141,12 @@ pub struct Filter {
     pub machine: Option<String>,
     /// In this status.
     pub status: Option<Status>,
+    /// In one of these statuses; empty: in any.
+    pub statuses: Vec<Status>,
+    /// Of this version.
+    pub version: Option<u32>,
+    /// At this step.
+    pub step: Option<String>,
     /// In this queue.
     pub queue: Option<String>,
     /// Whose key starts with this.
@@ -148,23 +164,76 @@ pub struct Filter {
     pub created_from: Option<Timestamp>,
     /// Inserted before this.
     pub created_before: Option<Timestamp>,
+    /// Whose last transition was at or after this.
+    pub changed_from: Option<Timestamp>,
+    /// Whose last transition was before this.
+    pub changed_before: Option<Timestamp>,
+    /// Ended at or after this.
+    pub ended_from: Option<Timestamp>,
+    /// Ended before this.
+    pub ended_before: Option<Timestamp>,
+    /// Whose last error has this text in it, in upper or lower case.
+    pub error: Option<String>,
+    /// Whose state meets all of these. With a machine that declares one of the fields as indexed
+    /// ([`Machine::indexes`](crate::Machine::indexes)), its index leads to them.
+    pub conditions: Vec<Condition>,
+    /// Oldest first instead of newest first.
+    pub oldest_first: bool,
     /// Only heads: `state` is null and `output` is `None` in each, and `last_error` is cut after 1,000 characters. For
     /// lists that show no documents: a page then costs the same however large they are.
     pub heads_only: bool,
     /// Continue after this instance: the last one of the page before.
     pub after: Option<InstanceId>,
+    /// The [`Page::next_at`] of the page before, so that an instance that has moved since is still where it was in the
+    /// list. Without it, it is looked up.
+    pub after_at: Option<Timestamp>,
     /// At most this many.
     pub limit: usize,
+}
+
+impl Filter {
+    /// Whether the list is ordered by when its instances failed.
+    pub(crate) fn is_by_failure(&self) -> bool {
+        let Self { status, awaiting, parent, key_prefix, tags, namespace, .. } = self;
+        *status == Some(Status::Failed)
+            && awaiting.is_none()
+            && parent.is_none()
+            && key_prefix.is_none()
+            && (tags.is_empty() || namespace.is_none())
+            && !self.is_search()
+    }
+
+    /// Whether it is a search: it has a condition that no index of its own leads to, so that a page ends after
+    /// [`LOOKED_MAX`] rows were looked at.
+    pub fn is_search(&self) -> bool {
+        let times = [self.changed_from, self.changed_before, self.ended_from, self.ended_before];
+        !self.statuses.is_empty()
+            || self.version.is_some()
+            || self.step.is_some()
+            || times.iter().any(Option::is_some)
+            || self.error.is_some()
+            || !self.conditions.is_empty()
+            || self.oldest_first
+    }
+
+    /// Whether it finds nothing but what failed.
+    pub(crate) fn is_of_failed(&self) -> bool {
+        self.status == Some(Status::Failed) || self.statuses == [Status::Failed]
+    }
 }
 
 /// A page of instances.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     /// The instances, newest first. They may be fewer than the filter's limit though there are more: a page with
-    /// documents ends when those reach [`PAGE_BYTES_MAX`].
+    /// documents ends when those reach [`PAGE_BYTES_MAX`], and one of a search when [`LOOKED_MAX`] rows were looked at.
     pub instances: Vec<Instance>,
     /// Pass this as [`Filter::after`] for the next page.
     pub next: Option<InstanceId>,
+    /// Pass this as [`Filter::after_at`], in a list that is not in the order of ids.
+    pub next_at: Option<Timestamp>,
+    /// How far a search looked; `None` if the filter is no search.
+    pub looked: Option<Looked>,
 }
 
 /// Everything that can keep an instance from moving.
@@ -176,12 +245,16 @@ pub struct Situation {
     pub now: Timestamp,
     /// Whether its queue's brake is on.
     pub queue_paused: bool,
-    /// The instance that holds its lane.
-    pub lane_holder: Option<InstanceId>,
+    /// Its lane.
+    pub lane: Option<LaneView>,
     /// Live workers.
     pub workers: Vec<WorkerView>,
-    /// How many runnable rows of its queue go before it, counted up to 1,000.
+    /// How many runnable rows of its machine in its queue, priority and share go before it, counted up to 1,000.
     pub ahead: usize,
+    /// How many runnable rows of its machine and namespace have a more urgent priority, counted up to 1,000.
+    pub urgent: usize,
+    /// The weight of its share.
+    pub weight: u32,
 }
 
 /// A worker as it registered.
@@ -205,6 +278,8 @@ pub struct WorkerView {
     pub machines: Vec<(String, u32)>,
     /// How many instances it holds.
     pub claims: usize,
+    /// The transports it has; `None` if it registered before this was stored.
+    pub transports: Option<Vec<String>>,
 }
 
 /// A queue with its brake.
@@ -253,6 +328,8 @@ pub struct Stats {
     pub workers: Vec<WorkerView>,
     /// The next moment the clock wakes a row.
     pub next_wake_at: Option<Timestamp>,
+    /// The next moment at which mail is due.
+    pub next_mail_at: Option<Timestamp>,
 }
 
 impl Stats {
@@ -293,7 +370,7 @@ pub struct Awaited {
     pub names: Vec<String>,
     /// How many instances, counted up to [`AWAITING_MAX`].
     pub count: u64,
-    /// The instance among them that was inserted first.
+    /// The instance among them that has waited longest.
     pub oldest: InstanceId,
     /// Since when that one is parked.
     pub since: Timestamp,

@@ -17,7 +17,9 @@ mod deliver;
 mod due;
 mod fault;
 mod insert;
+mod lane;
 mod lease;
+mod mail;
 mod open;
 mod operate;
 mod progress;
@@ -27,6 +29,8 @@ mod raw;
 mod readers;
 mod rider;
 mod row;
+mod search;
+mod turns;
 mod tx;
 mod undo;
 mod units;
@@ -49,11 +53,11 @@ use self::writer::{Sync, Writer};
 use crate::poke::Hub;
 use crate::store::{
     AmendRequest, Brake, Cancel, CancelRequest, Claim, Claimed, Collect, Collected, Commit, Delivery, Due,
-    Lease, NewProgress, NewWorker, Reading, Receipt, Reply, Rider, ServerStore, Store, TagChange, Tried,
-    Written,
+    Lease, LimitStore, LimitView, NewProgress, NewWorker, Reading, Receipt, Reply, Rider, ServerStore, Store,
+    TagChange, Tried, Written,
 };
 use crate::{
-    At, Clock, Delivered, Error, Inserted, InstanceId, NewInstance, Result, SystemClock, Target, When,
+    At, Clock, Delivered, Error, Inserted, InstanceId, Limit, NewInstance, Result, SystemClock, Target, When,
     WorkerId,
 };
 
@@ -261,8 +265,26 @@ impl Store for SqliteStore {
         self.write(move |tx| operate::pause_queue(tx, &namespace, &queue, brake))
     }
 
+    fn weigh(&self, namespace: String, share: String, weight: u32) -> Reply<'_, ()> {
+        quiet(self.write(move |tx| operate::weigh(tx, &namespace, &share, weight)))
+    }
+
     fn server(self: Arc<Self>) -> Option<Arc<dyn ServerStore>> {
         Some(self)
+    }
+}
+
+impl LimitStore for SqliteStore {
+    fn set_limit(&self, namespace: String, name: String, limit: Option<Limit>) -> Reply<'_, Written<bool>> {
+        self.write(move |tx| lane::set_limit(tx, &namespace, &name, limit))
+    }
+
+    fn settle_limits(&self) -> Reply<'_, Written<bool>> {
+        self.sweep(lane::settle_limits)
+    }
+
+    fn limits(&self, namespace: String, after: Option<String>, rows_max: usize) -> Reply<'_, Vec<LimitView>> {
+        self.read(move |conn| lane::limits(conn, &namespace, after.as_deref(), rows_max))
     }
 }
 

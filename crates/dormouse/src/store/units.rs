@@ -54,6 +54,9 @@ pub trait UnitStore: Send + Sync + 'static {
     /// documents reach [`PAGE_BYTES_MAX`](crate::store::PAGE_BYTES_MAX), and goes on after it.
     fn interactions(&self, filter: InteractionFilter) -> Reply<'_, Portion<Interaction>>;
 
+    /// What waits to be sent, by transport and namespace: of one namespace, or of all.
+    fn outboxes(&self, namespace: Option<String>) -> Reply<'_, Vec<OutboxDepth>>;
+
     /// How many of these interactions there are, by transport and status, and the oldest of each.
     fn count_interactions(&self, filter: InteractionFilter) -> Reply<'_, Vec<InteractionCount>>;
 }
@@ -150,6 +153,39 @@ pub struct InteractionCount {
     pub count: u64,
     /// When the oldest of them was opened.
     pub oldest: Timestamp,
+}
+
+/// How far the requests of one outbox are counted.
+pub const OUTBOX_MAX: u64 = 1_000;
+
+/// What waits to be sent by a transport in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutboxDepth {
+    /// The transport.
+    pub transport: String,
+    /// The namespace.
+    pub namespace: String,
+    /// How many requests, counted up to [`OUTBOX_MAX`].
+    pub count: u64,
+    /// How many of them have failed before.
+    pub failing: u64,
+    /// Since when the oldest of them may be sent.
+    pub oldest_at: Timestamp,
+    /// Of those that have failed before, the one that is tried again first.
+    pub first: Option<FailingSend>,
+}
+
+/// A request whose last send failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailingSend {
+    /// The instance that asks.
+    pub instance: InstanceId,
+    /// How often it was sent.
+    pub sends: u32,
+    /// When it is sent again.
+    pub next_at: Timestamp,
+    /// Why the last send failed, cut after 1,000 characters.
+    pub error: String,
 }
 
 /// The name by which a transport's outbox is poked: one that no queue can have.

@@ -20,6 +20,8 @@ pub struct NewWorker {
     pub queues: Vec<String>,
     /// The machines and versions it runs.
     pub machines: Vec<(String, u32)>,
+    /// The transports it has.
+    pub transports: Vec<String>,
     /// Those machines as its code declares them.
     pub declares: Vec<Declaration>,
 }

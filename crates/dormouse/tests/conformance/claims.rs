@@ -193,6 +193,7 @@ async fn the_claims_of_a_process_that_is_gone_are_taken_back_at_once(kit: Kit) {
         lease: Duration::from_secs(1000),
         queues: vec![],
         machines: vec![],
+        transports: vec![],
         declares: vec![],
     };
     let live = kit.worker("live").await;

@@ -15,13 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse::jiff::Timestamp;
 use dormouse::rules::{Answered, Head};
 use dormouse::store::{
-    Brake, Cancel, CancelRequest, Claimed, Completed, Completion, Effects, Filter, Receipt, Tried,
+    Brake, Cancel, CancelRequest, Claimed, Completed, Completion, Effects, Filter, Post, Posted, Posting,
+    Receipt, Tried,
 };
 use dormouse::{
     At, Delivered, Error, EventKind, InboxSignal, Inserted, Instance, InstanceId, InteractionId, Json,
-    NewInstance, NewSignal, Status, Target, Transition, Wake, WorkerId,
+    Limits, Mail, MailId, NewInstance, NewSignal, Status, Target, Transition, Wake, WorkerId,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::draw::Draw;
 use self::model::{Model, Receives, Returning};
@@ -79,6 +80,7 @@ fn check_met(met: &Met) {
         InteractionCompleted,
         InteractionFailed,
         InteractionTimedOut,
+        MailUndelivered,
         TimerFired,
         Reaped,
         Retried,
@@ -105,6 +107,8 @@ struct Run {
     draw: Draw,
     seed: u64,
     worker: WorkerId,
+    /// The store's ids of the model's mail.
+    letters: Vec<MailId>,
     /// Steps under way.
     steps: Vec<Claimed>,
     /// The heads before the call, and how much of each history was compared.
@@ -129,6 +133,7 @@ impl Run {
             kit,
             draw: Draw::new(seed),
             seed,
+            letters: Vec::new(),
             steps: Vec::new(),
             before: BTreeMap::new(),
             compared: BTreeMap::new(),
@@ -154,7 +159,8 @@ impl Run {
         let few = self.model.rows.len() < 5;
         let effects = match if few { self.draw.under(50) } else { self.draw.under(100) } {
             0..10 => self.insert().await,
-            10..25 => self.deliver().await,
+            10..22 => self.deliver().await,
+            22..25 => self.post().await,
             25..40 => self.claim().await,
             40..70 => self.commit().await,
             70..78 => self.due().await,
@@ -240,6 +246,9 @@ impl Run {
         let claimed = self.steps[step].clone();
         let transition = self.draw.outcome();
         let mut outcome = commit(&claimed, transition.clone());
+        let ids: Vec<_> = self.model.rows.keys().copied().collect();
+        let mail = self.draw.mail(claimed.id, &ids);
+        outcome.mail.clone_from(&mail);
         outcome.hold = self.draw.hold();
         outcome.version = (claimed.version + u32::from(self.draw.under(12) == 0)).min(9);
         outcome.head.seq += u64::from(self.draw.under(15) == 0);
@@ -263,10 +272,18 @@ impl Run {
             transition: &transition,
             hold,
             received: &handed,
+            mail: &mail,
             children: &children,
             unit,
         };
         let receives = self.model.commit(&returning);
+        if !mail.is_empty() && matches!(receives, Receives::Held(_) | Receives::Released) {
+            let waiting = self.kit.store.mail_of(id, 1000).await.expect("a read");
+            let new = waiting.into_iter().map(|piece| piece.id).filter(|id| !self.letters.contains(id));
+            let new: Vec<_> = new.collect();
+            assert_eq!(new.len(), mail.len(), "all of the mail is stored");
+            self.letters.extend(new);
+        }
         match (&written.value[0], receives) {
             (Receipt::Held { seq, inbox, .. }, Receives::Held(expected)) => {
                 assert_eq!((*seq, inbox), (expected, &self.model.rows[&id].inbox));
@@ -282,6 +299,68 @@ impl Run {
             other => panic!("the store and the rules disagree about a receipt: {other:?}"),
         }
         Some(written.effects)
+    }
+
+    /// Delivers the first piece of mail that is due.
+    async fn post(&mut self) -> Option<Effects> {
+        let due = self.kit.store.mail_due(1).await.expect("a read").mail.pop()?;
+        // The store's numbers grow in the order in which mail was sent, so the model's letter is found by counting.
+        let place = self.letters.iter().position(|id| *id == due.id).expect("the model knows it");
+        self.note("post", format!("{} of {:?}", due.id, self.model.mail[place].mail));
+        let batch = vec![Post { id: due.id, how: Posting::Deliver }];
+        let posted = self.kit.store.post(batch, (&Limits::default()).into()).await.expect("a delivery");
+        let letter = self.model.mail.remove(place);
+        self.letters.remove(place);
+        let to = match &letter.mail {
+            Mail::Signal { to: Target::Id(to), .. } | Mail::Cancel { to: Target::Id(to), .. } => *to,
+            other => panic!("{other:?} is not drawn"),
+        };
+        let known = self.model.rows.contains_key(&to);
+        let is_behind = self.model.mail[..place].iter().any(|earlier| {
+            let is_same = |mail: &Mail| matches!(mail, Mail::Signal { to: Target::Id(other), .. } | Mail::Cancel { to: Target::Id(other), .. } if *other == to);
+            earlier.sender == letter.sender && !earlier.undelivered && is_same(&earlier.mail)
+        });
+        let arrives = match &letter.mail {
+            _ if letter.undelivered || !known => false,
+            Mail::Signal { signal, .. } => {
+                !matches!(self.model.hears(to, signal.dedup_key.as_deref()), Err(false))
+            }
+            _ => true,
+        };
+        let runs = self.model.rows[&letter.sender].head.status == Status::Executing;
+        let expected = match (arrives, runs) {
+            _ if is_behind && !letter.undelivered => Posted::PutOff,
+            (true, _) => Posted::Delivered,
+            (false, false) => Posted::Undelivered,
+            (false, true) => Posted::PutOff,
+        };
+        assert_eq!(posted.value, [expected], "what becomes of mail {}", due.id);
+        match (expected, &letter.mail) {
+            (Posted::Delivered, Mail::Signal { .. }) => {
+                let known: BTreeSet<_> = self.model.rows[&to].inbox.iter().map(|signal| signal.id).collect();
+                let arrived = self.inbox(to).await.into_iter().find(|signal| !known.contains(&signal.id));
+                if let Some(arrived) = arrived {
+                    self.model.deliver(to, arrived);
+                }
+            }
+            (Posted::Delivered, _) if !self.model.rows[&to].head.status.is_terminal() => {
+                self.model.cancel(to, None);
+            }
+            (Posted::Undelivered, _) => {
+                let what = match &letter.mail {
+                    Mail::Signal { signal, .. } => json!({ "signal": signal.name, "to": to }),
+                    _ => json!({ "cancel": to }),
+                };
+                self.model.undelivered(&letter, Json::from(what), "the target is unknown or has ended");
+            }
+            (Posted::PutOff, _) => {
+                let undelivered = letter.undelivered || !is_behind;
+                self.model.mail.insert(place, model::Letter { undelivered, ..letter });
+                self.letters.insert(place, due.id);
+            }
+            _ => {}
+        }
+        Some(posted.effects)
     }
 
     async fn due(&mut self) -> Option<Effects> {

@@ -81,7 +81,10 @@ async fn what_a_machine_declares_is_known_where_its_code_is_not_and_after_its_wo
         assert_eq!(told.graph.as_ref().map(|graph| graph.nodes[0].step.as_str()), Some("Decide"));
     }
     assert_eq!(outside.declaration("purchase", 1).await.expect("a read"), None, "nobody migrates from it");
-    assert_eq!(outside.declarations().await.expect("a read"), [inside]);
+    let mut declared = outside.declarations().await.expect("a read");
+    // Every engine registers the machine of schedules, too.
+    declared.retain(|one| one.name != "dormouse.schedule");
+    assert_eq!(declared, [inside]);
 }
 
 fn declared(version: u32, migrates_from: u32) -> Declaration {
@@ -97,6 +100,7 @@ fn declared(version: u32, migrates_from: u32) -> Declaration {
         accepts: vec![],
         takes: vec![],
         undo_on_cancel: vec![],
+        indexes: Vec::new(),
         graph: None,
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dormouse::store::NewWorker;
-use dormouse::{InstanceId, NewInstance, Spawn, Transition};
+use dormouse::store::{Filter, Namespaces, NewWorker, SendOutcome, SendReport};
+use dormouse::{Dispatch, INTERACTION_API, InstanceId, NewInstance, Spawn, Transition, TroubleKind};
 
 use crate::kit::*;
 
@@ -30,6 +30,10 @@ suite![
     one_that_is_next,
     one_that_waits_its_turn_counts_those_before_it,
     one_far_back_counts_up_to_a_thousand,
+    one_parked_on_children_that_run_explains_the_oldest,
+    one_whose_request_fails_tells_the_error_and_the_next_try,
+    one_whose_transport_nobody_has_says_so,
+    one_that_asks_people_says_so,
 ];
 
 async fn one_that_is_done(kit: Kit) {
@@ -111,10 +115,12 @@ async fn one_parked_on_signals_names_them(kit: Kit) {
 async fn one_parked_on_children_counts_them(kit: Kit) {
     let children = || vec![NewInstance::named("c", 1, at("start")); 2];
     let id = after(&kit, Transition::Spawn(spawn(children(), "start"))).await;
-    says(&kit, id, "it is parked on its children: 2 still to end").await;
+    let unrun = r#"; 2 of them cannot run: no live worker runs machine "c""#;
+    says(&kit, id, &format!("it is parked on its children: 2 still to end{unrun}")).await;
     let timeout = Some(Duration::from_secs(60).into());
     let id = after(&kit, Transition::Spawn(Spawn { timeout, ..spawn(children(), "start") })).await;
-    says(&kit, id, "it is parked on its children until 2030-01-01T00:01:00Z (in 1m): 2 still to end").await;
+    let until = "until 2030-01-01T00:01:00Z (in 1m)";
+    says(&kit, id, &format!("it is parked on its children {until}: 2 still to end{unrun}")).await;
 }
 
 async fn one_that_is_paused(kit: Kit) {
@@ -139,7 +145,76 @@ async fn one_in_a_paused_queue(kit: Kit) {
 async fn one_whose_lane_is_held_names_the_holder(kit: Kit) {
     let holder = kit.insert(m().lane("l")).await;
     let id = kit.insert(m().lane("l")).await;
-    says(&kit, id, &format!(r#"its lane "l" is held by instance {holder}"#)).await;
+    let held = format!(r#"its lane "l" is held by instance {holder}; instance {holder} (m at "start")"#);
+    says(&kit, id, &format!("{held}: it could run, but no worker is live")).await;
+    let worker = kit.worker("alice").await;
+    kit.claim_one(worker).await;
+    let runs = r#"its step runs on worker "alice", since 2030-01-01T00:00:00Z (now)"#;
+    says(&kit, id, &format!("{held}: {runs}")).await;
+}
+
+async fn one_parked_on_children_that_run_explains_the_oldest(kit: Kit) {
+    let children = || vec![NewInstance::named("m", 1, at("start")); 2];
+    let id = after(&kit, Transition::Spawn(spawn(children(), "start"))).await;
+    let all = Filter { parent: Some(id), ..Filter::default() };
+    let child = kit.list(all).await.last().expect("a child").id;
+    let told = "it is next in its queue and will be claimed at once";
+    let parked = "it is parked on its children: 2 still to end";
+    says(&kit, id, &format!(r#"{parked}; instance {child} (m at "start"): {told}"#)).await;
+}
+
+async fn one_whose_request_fails_tells_the_error_and_the_next_try(kit: Kit) {
+    let transports = vec!["partner".to_owned()];
+    let worker = NewWorker { transports, ..kit.new_worker("sender") };
+    let worker = kit.store.register(worker).await.expect("a worker");
+    let id = kit.insert(m()).await;
+    let claimed = kit.claim_one(worker).await;
+    kit.commit(worker, commit(&claimed, Transition::Dispatch(asks("partner")))).await;
+    let parked = "it is parked on a unit: 1 answer still to come";
+    let about = r#"interaction 1 is about to be sent by transport "partner""#;
+    says(&kit, id, &format!("{parked}; {about}")).await;
+    let take = async || {
+        let outbox = kit.store.outbox("partner".to_owned(), Namespaces::All, 9, Duration::from_secs(60));
+        outbox.await.expect("an outbox").taken.pop().expect("a request")
+    };
+    let sent = async |outcome: SendOutcome| {
+        let asked = take().await;
+        let report = SendReport { id: asked.id, sends: asked.sends, outcome };
+        kit.store.sent(vec![report]).await.expect("a report");
+    };
+    sent(SendOutcome::Retry { after: Duration::from_secs(8), error: "connection refused".to_owned() }).await;
+    let failed = r#"interaction 1 was sent once by transport "partner", in vain, and is sent again at"#;
+    let told = format!("{parked}; {failed} 2030-01-01T00:00:08Z (in 8s): connection refused");
+    says(&kit, id, &told).await;
+    let troubles = kit.client().troubles().await.expect("a read");
+    let [trouble] = troubles.as_slice() else { panic!("{troubles:?}") };
+    assert_eq!((trouble.kind, trouble.instance), (TroubleKind::SendsFail, Some(id)));
+    assert_eq!(trouble.error.as_deref(), Some("connection refused"));
+    let told = r#"1 request could not be sent by transport "partner", trying again: connection refused"#;
+    assert_eq!(trouble.told(), told);
+    kit.advance(Duration::from_secs(8));
+    sent(SendOutcome::Sent).await;
+    let waits = r#"interaction 1 was sent by transport "partner" at 2030-01-01T00:00:08Z (now)"#;
+    says(&kit, id, &format!("{parked}; {waits} and is not answered yet")).await;
+    assert_eq!(kit.client().troubles().await.expect("a read"), []);
+}
+
+async fn one_whose_transport_nobody_has_says_so(kit: Kit) {
+    let id = after(&kit, Transition::Dispatch(asks("partnr"))).await;
+    let parked = "it is parked on a unit: 1 answer still to come";
+    let unsent = r#"interaction 1 is not sent, as no live worker has its transport "partnr""#;
+    says(&kit, id, &format!("{parked}; {unsent}")).await;
+}
+
+async fn one_that_asks_people_says_so(kit: Kit) {
+    let id = after(&kit, Transition::Dispatch(asks(INTERACTION_API))).await;
+    let parked = "it is parked on a unit: 1 answer still to come";
+    let asked = "interaction 1 waits for an answer through the interaction API";
+    says(&kit, id, &format!("{parked}; {asked}")).await;
+}
+
+fn asks(transport: &str) -> Dispatch {
+    Dispatch { transport: transport.to_owned(), at: at("start"), ..crate::units::kit::one("please") }
 }
 
 async fn one_without_any_worker(kit: Kit) {
@@ -186,14 +261,20 @@ async fn one_that_waits_its_turn_counts_those_before_it(kit: Kit) {
     kit.worker("w").await;
     kit.insert_many(vec![m(), m(), m().priority(1), m().queue("other")]).await;
     let id = kit.insert(m()).await;
-    says(&kit, id, r#"it waits its turn: 2 before it in queue "default""#).await;
+    says(&kit, id, r#"it waits its turn in queue "default": its share "default" has 2 turns before it"#)
+        .await;
 }
 
 async fn one_far_back_counts_up_to_a_thousand(kit: Kit) {
     kit.worker("w").await;
     kit.insert_many(vec![m(); 1100]).await;
     let id = kit.insert(m()).await;
-    says(&kit, id, r#"it waits its turn: 1,000 or more go before it in queue "default""#).await;
+    says(
+        &kit,
+        id,
+        r#"it waits its turn in queue "default": its share "default" has 1,000 turns or more before it"#,
+    )
+    .await;
 }
 
 /// A new instance whose first step has this outcome.
@@ -213,6 +294,7 @@ async fn serving(kit: &Kit, queue: &str, machine: &str, version: u32) {
         lease: Duration::from_secs(60),
         queues: vec![queue.to_owned()],
         machines: vec![(machine.to_owned(), version)],
+        transports: vec![],
         declares: vec![],
     };
     kit.store.register(worker).await.expect("a worker registers");

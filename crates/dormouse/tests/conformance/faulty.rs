@@ -11,13 +11,15 @@ use std::time::Duration;
 use dormouse::store::{
     About, Addressee, AmendRequest, Assigned, Backlog, Bounds, Brake, Cancel, CancelRequest, Claim, Claimed,
     Collect, Collected, Commit, Completed, Completion, Declarations, Delivery, Due, Effects, Events, Filter,
-    InteractionCount, InteractionFilter, Lease, Namespaces, NewProgress, NewWorker, Outbox, Page, Portion,
-    Progress, Queries, Reading, Receipt, Reply, Reports, Rider, SendReport, ServerStore, Situation, Stats,
-    Store, TagChange, Tried, UnitStore, Which, Written,
+    InteractionCount, InteractionFilter, Lease, LimitStore, LimitView, MailBounds, MailDue, MailStore,
+    MailView, Namespaces, NewProgress, NewWorker, Outbox, OutboxDepth, Page, Portion, Post, Posted, Progress,
+    Queries, Reading, Receipt, Reply, Reports, Rider, SendReport, ServerStore, Situation, Stats, Store,
+    TagChange, Tried, UnitStore, Which, Written,
 };
 use dormouse::{
     At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, Interaction,
-    InteractionId, NewInstance, SignalId, Target, UnitId, UnitView, VirtualClock, When, WorkerId,
+    InteractionId, Limit, NewInstance, ShareWeight, SignalId, Target, UnitId, UnitView, VirtualClock, When,
+    WorkerId,
 };
 
 type CommitFault = Box<dyn Fn(&[Commit]) -> Option<Error> + Send + Sync>;
@@ -152,6 +154,7 @@ impl Store for Faulty {
         amend(namespace: String, target: Target, request: AmendRequest) -> Written<InstanceId>;
         tag(namespace: String, target: Target, change: TagChange) -> Vec<String>;
         pause_queue(namespace: String, queue: String, brake: Brake) -> Written<()>;
+        weigh(namespace: String, share: String, weight: u32) -> ();
         reading(id: InstanceId, bytes_max: usize) -> Reading;
     }
 }
@@ -169,7 +172,24 @@ impl Queries for Faulty {
         situation(namespace: String, target: Target) -> Option<Situation>;
         stats(namespace: Option<String>) -> Stats;
         about() -> About;
+        shares(namespace: Option<String>) -> Vec<ShareWeight>;
         backlog(namespace: Option<String>) -> Backlog;
+    }
+}
+
+impl LimitStore for Faulty {
+    pass_on! {
+        set_limit(namespace: String, name: String, limit: Option<Limit>) -> Written<bool>;
+        settle_limits() -> Written<bool>;
+        limits(namespace: String, after: Option<String>, rows_max: usize) -> Vec<LimitView>;
+    }
+}
+
+impl MailStore for Faulty {
+    pass_on! {
+        mail_due(rows_max: usize) -> MailDue;
+        post(batch: Vec<Post>, bounds: MailBounds) -> Written<Vec<Posted>>;
+        mail_of(sender: InstanceId, rows_max: usize) -> Vec<MailView>;
     }
 }
 
@@ -190,6 +210,7 @@ impl UnitStore for Faulty {
         items(unit: UnitId, from_item: u32, items_max: usize) -> Vec<Interaction>;
         interaction(namespace: String, which: Which) -> Option<Interaction>;
         interactions(filter: InteractionFilter) -> Portion<Interaction>;
+        outboxes(namespace: Option<String>) -> Vec<OutboxDepth>;
         count_interactions(filter: InteractionFilter) -> Vec<InteractionCount>;
     }
 }

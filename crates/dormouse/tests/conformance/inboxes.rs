@@ -186,6 +186,8 @@ async fn a_large_inbox_is_read_for_its_step_alone(kit: Kit) {
         queue: "default".to_owned(),
         namespaces: dormouse::store::Namespaces::All,
         machines: [("m".to_owned(), 1)].into(),
+        after: dormouse::store::Turns::default(),
+        later_than: None,
         rows_max: 10,
     };
     let claimed = kit.store.claim(claim).await.expect("a claim").value;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dormouse::prelude::*;
-use dormouse::store::{Claim, Filter, Namespaces, Receipt};
+use dormouse::store::{Claim, Filter, Namespaces, Receipt, Turns};
 use dormouse::{Delivered, Error, EventKind, Inserted, InstanceId, KeyScope, Status, Transition};
 
 use crate::kit::*;
@@ -479,7 +479,8 @@ async fn failed_for(kit: &Kit, id: InstanceId, holder: InstanceId) {
 /// The namespaces of what a worker can claim.
 async fn claim_in(kit: &Kit, worker: dormouse::WorkerId, namespaces: Namespaces) -> Vec<String> {
     let machines = [("m".to_owned(), 1)].into();
-    let claim = Claim { worker, queue: "default".to_owned(), namespaces, machines, rows_max: 10 };
+    let (queue, after) = ("default".to_owned(), Turns::default());
+    let claim = Claim { worker, queue, namespaces, machines, after, later_than: None, rows_max: 10 };
     let claimed = kit.store.claim(claim).await.expect("a claim").value;
     claimed.into_iter().map(|row| row.namespace).collect()
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dormouse::store::sqlite::SqliteStore;
 use dormouse::store::{
     Bounds, Change, Claim, Claimed, Commit, Delivery, Events, Filter, Namespaces, NewWorker, Receipt,
-    ServerStore, Stats, Store,
+    ServerStore, Stats, Store, Turns,
 };
 use dormouse::{
     At, Client, Clock, Context, Delivered, DynMachine, Engine, EngineBuilder, Event, EventKind, Fault,
@@ -148,6 +148,7 @@ impl Kit {
             lease: Duration::from_secs(u32::MAX.into()),
             queues: vec!["default".to_owned()],
             machines: vec![("m".to_owned(), 1)],
+            transports: vec![],
             declares: vec![],
         }
     }
@@ -175,8 +176,20 @@ impl Kit {
         rows_max: usize,
     ) -> Vec<Claimed> {
         let machines = machines.iter().map(|(name, version)| ((*name).to_owned(), *version)).collect();
-        let claim =
-            Claim { worker, queue: queue.to_owned(), namespaces: Namespaces::All, machines, rows_max };
+        let (queue, after) = (queue.to_owned(), Turns::default());
+        self.take(Claim {
+            worker,
+            queue,
+            namespaces: Namespaces::All,
+            machines,
+            after,
+            later_than: None,
+            rows_max,
+        })
+        .await
+    }
+
+    pub async fn take(&self, claim: Claim) -> Vec<Claimed> {
         let mut claimed = self.store.claim(claim).await.expect("a claim").value;
         for row in claimed.iter_mut().filter(|row| row.is_apart) {
             let reading = self.store.reading(row.id, usize::MAX).await.expect("what a step is handed");

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dormouse::store::{Claim, Hold, Namespaces, Receipt};
+use dormouse::store::{Claim, Hold, Namespaces, Receipt, Turns};
 use dormouse::{InstanceId, NewInstance, Status, Transition, WorkerId};
 
 use crate::kit::*;
@@ -363,7 +363,8 @@ async fn claim_ids(kit: &Kit, worker: WorkerId) -> Vec<InstanceId> {
 
 fn five_rows(worker: WorkerId) -> Claim {
     let machines = [("m".to_owned(), 1)].into();
-    Claim { worker, queue: "default".to_owned(), namespaces: Namespaces::All, machines, rows_max: 5 }
+    let (queue, after) = ("default".to_owned(), Turns::default());
+    Claim { worker, queue, namespaces: Namespaces::All, machines, after, later_than: None, rows_max: 5 }
 }
 
 async fn of_those_inserted_together_the_lanes_order_decides_who_is_first(kit: Kit) {

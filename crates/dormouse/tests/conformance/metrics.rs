@@ -87,6 +87,7 @@ async fn steps_and_sends_are_counted(kit: Kit) {
     kit.until(id, Status::Scheduled).await;
     kit.advance(Duration::from_secs(60));
     kit.until(id, Status::AwaitingCompletion).await;
+    assert_eq!(counted.of("dormouse_places", &["queue=default"]), 64.0);
     let all = || InteractionFilter { instance: Some(id), ..InteractionFilter::default() };
     loop {
         // Time stands still, so what is put off is sent when the test says so.
@@ -106,6 +107,14 @@ async fn steps_and_sends_are_counted(kit: Kit) {
     let machine: &[&str] = &["machine=payments"];
     assert_eq!(counted.of("dormouse_step_errors_total", machine), 1.0, "{:?}", counted.0);
     assert_eq!(counted.of("dormouse_step_seconds", machine), 3.0, "a failed try is one, too");
+    for (step, runs) in [("Ask", 2.0), ("Told", 1.0)] {
+        let labels: &[&str] = &["machine=payments", &format!("step={step}")];
+        assert_eq!(counted.of("dormouse_step_seconds", labels), runs, "{step}: {:?}", counted.0);
+    }
+    assert_eq!(counted.of("dormouse_ends_total", &["machine=payments", "outcome=done"]), 1.0);
+    assert_eq!(counted.of("dormouse_ends_total", &[]), 1.0);
+    assert_eq!(counted.of("dormouse_claim_wait_seconds", &["queue=default"]), 3.0);
+    assert_eq!(counted.of("dormouse_places_in_use", &["queue=default"]), 0.0);
     assert_eq!(counted.of("dormouse_claims_total", &[]), 3.0);
     assert_eq!(counted.of("dormouse_commits_total", &[]), 3.0);
     assert!(counted.of("dormouse_commit_group", &[]) >= 1.0);

@@ -2,7 +2,7 @@
 
 mod completions;
 mod deadlines;
-mod kit;
+pub(crate) mod kit;
 mod lives;
 mod outbox;
 mod people;

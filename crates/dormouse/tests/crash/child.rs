@@ -234,7 +234,8 @@ async fn load(url: &str, database: &Path) -> Result<(), BoxError> {
 
 async fn one_order(client: &dormouse::Client) -> Result<(), BoxError> {
     let key = format!("order:{:016x}", fastrand::u64(..));
-    let id = client.start::<Order>(Ordering::Start).key(&key).await?;
+    let id =
+        client.start::<Order>(Ordering::Start).key(&key).share(format!("s{}", fastrand::u8(..3))).await?;
     say(&format!("inserted {key} {id}"));
     for dedup in PAYMENTS {
         // Some payments are left to the audit, some are sent twice.

@@ -1,6 +1,8 @@
 //! Errands: work with nothing that makes a second time harmless. They are started without a key, and told news without a
 //! dedup key; they stand in lanes, their waits time out, people stop them and set them going again, and they end when two
-//! of three children have. Whatever is lost or done twice shows.
+//! of three children have. Each sends a postcard by mail, which starts an album by mail and sends it a card: once.
+//! Whatever is lost or done twice shows. Beside them a schedule ticks every second, and no second may
+//! be left out or start twice.
 //!
 //! Shared by the audits of both stores.
 
@@ -11,15 +13,21 @@ use std::time::Duration;
 
 use dormouse::prelude::*;
 use dormouse::store::Filter;
-use dormouse::{Client, EngineBuilder, Error, Instance, InstanceId, Result, Status};
+use dormouse::{
+    CatchUp, Client, EngineBuilder, Error, Instance, InstanceId, Limit, Overlap, Result, SCHEDULE_MACHINE,
+    Schedule, Status,
+};
 
 const NEWS: Signal<u64> = Signal::named("news");
+const CARD: Signal<u64> = Signal::named("card");
 const ENOUGH: Signal<()> = Signal::named("enough");
 /// Children of each, and how many of them it waits for.
 const LEGS: u64 = 3;
 const LEGS_AWAITED: u32 = 2;
 /// How often a wait for news times out before it becomes a long one.
 const IMPATIENT_WAITS: u32 = 2;
+/// Limits of the lanes that they stand in: set again and again, while they run.
+const LIMITS: [(&str, u32); 3] = [("lane", 2), ("lane/0", 1), ("lane/1", 3)];
 /// How long an errand may take on a busy machine.
 const SOON: Duration = Duration::from_secs(120);
 /// Between two looks, and two tries.
@@ -52,7 +60,7 @@ impl<B: Books> Machine for Errand<B> {
         Ok(match state {
             Doing::Start { number } => {
                 self.0.book(number, cx).await?;
-                wait(number, 0)
+                wait(number, 0).start(NewInstance::of::<Postcard>(Writing::Write { number }))
             }
             Doing::Wait { number, waits } => {
                 // To wait on consumes nothing.
@@ -77,6 +85,54 @@ fn wait<B: Books>(number: u64, waits: u32) -> Outcome<Errand<B>> {
     Outcome::await_signal(NEWS.or(ENOUGH).timeout(timeout), Doing::Wait { number, waits })
 }
 
+/// Sent by mail, with no key: a second one would show.
+struct Postcard;
+
+#[derive(Serialize, Deserialize)]
+enum Writing {
+    Write { number: u64 },
+    Written { number: u64 },
+}
+
+impl Machine for Postcard {
+    const NAME: &'static str = "postcard";
+    type State = Writing;
+    type Output = u64;
+
+    async fn step(&self, state: Writing, _cx: &Context) -> StepResult<Self> {
+        Ok(match state {
+            Writing::Write { number } => {
+                let key = format!("album:{number}");
+                let album = NewInstance::of::<Album>(Pasting::Open).key(&*key);
+                Outcome::next(Writing::Written { number }).start(album).signal(key, CARD, number)
+            }
+            Writing::Written { number } => Outcome::done(number),
+        })
+    }
+}
+
+/// Waits for its card. A second card, or none, would show: undelivered mail is an event after the sender's end.
+struct Album;
+
+#[derive(Serialize, Deserialize)]
+enum Pasting {
+    Open,
+    Paste,
+}
+
+impl Machine for Album {
+    const NAME: &'static str = "album";
+    type State = Pasting;
+    type Output = Vec<u64>;
+
+    async fn step(&self, state: Pasting, cx: &Context) -> StepResult<Self> {
+        Ok(match state {
+            Pasting::Open => Outcome::await_signal(CARD, Pasting::Paste),
+            Pasting::Paste => Outcome::done(cx.received(CARD)?),
+        })
+    }
+}
+
 /// One of them always needs a second try.
 struct Leg;
 
@@ -94,13 +150,40 @@ impl Job for Leg {
     }
 }
 
+/// What the schedule starts.
+struct Tick;
+
+impl Job for Tick {
+    const NAME: &'static str = "tick";
+    type Input = ();
+    type Output = ();
+
+    async fn run(&self, (): (), _cx: &Context) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+/// Every second; those that nobody was there for are made up for.
+fn ticking() -> Schedule {
+    let window = Duration::from_secs(3600).try_into().expect("an hour");
+    let every = Schedule::every("ticking", Duration::from_secs(1)).start_job::<Tick>(());
+    every.overlap(Overlap::Allow).catch_up(CatchUp::Within(window)).queue("default")
+}
+
 pub fn machines(engine: EngineBuilder, books: impl Books) -> EngineBuilder {
-    engine.machine(Errand(books)).job(Leg)
+    let engine = engine.machine(Errand(books)).job(Leg).machine(Postcard).machine(Album);
+    engine.job(Tick).schedule(ticking())
 }
 
 /// Whether an instance is one of these, and not one of what else a test runs.
 pub fn is_one(row: &Instance) -> bool {
-    ["errand", "leg"].contains(&row.machine.as_str())
+    ["errand", "leg", "postcard", "album", "tick", SCHEDULE_MACHINE].contains(&row.machine.as_str())
+}
+
+/// Whether each errand's postcard has come to its album. Until then mail is under way.
+pub fn mail_arrived(rows: &[Instance]) -> bool {
+    let count = |machine: &str| rows.iter().filter(|row| row.machine == machine).count();
+    count("postcard") >= count("errand") && count("album") >= count("errand")
 }
 
 /// What the library acknowledged.
@@ -109,6 +192,8 @@ pub enum Told {
     Started(u64, InstanceId),
     News(u64, InstanceId),
     Enough(InstanceId),
+    /// More than a limit lets had a place in a lane.
+    OverLimit(InstanceId),
 }
 
 impl fmt::Display for Told {
@@ -117,6 +202,7 @@ impl fmt::Display for Told {
             Self::Started(number, id) => write!(f, "errand {id} started {number}"),
             Self::News(number, id) => write!(f, "errand {id} news {number}"),
             Self::Enough(id) => write!(f, "errand {id} enough"),
+            Self::OverLimit(id) => write!(f, "errand {id} over"),
         }
     }
 }
@@ -131,6 +217,7 @@ impl Told {
             "started" => Some(Self::Started(words.next()?.parse().ok()?, id)),
             "news" => Some(Self::News(words.next()?.parse().ok()?, id)),
             "enough" => Some(Self::Enough(id)),
+            "over" => Some(Self::OverLimit(id)),
             _ => None,
         }
     }
@@ -140,8 +227,12 @@ impl Told {
 /// this, and the audit does the rest.
 pub async fn run<B: Books>(client: &Client, tell: &(dyn Fn(Told) + Send + Sync)) -> Result<()> {
     let number = some_number();
-    let lane = format!("lane:{}", fastrand::u8(..4));
-    let id = client.start::<Errand<B>>(Doing::Start { number }).lane(&lane).await?;
+    for (name, width) in LIMITS {
+        client.set_limit(name, Limit::width(width)).await?;
+    }
+    let lane = format!("lane/{}", fastrand::u8(..4));
+    let share = format!("s{}", number % 3);
+    let id = client.start::<Errand<B>>(Doing::Start { number }).lane(&lane).share(share).await?;
     tell(Told::Started(number, id));
     for _ in 0..3 {
         match fastrand::u8(..6) {
@@ -158,6 +249,11 @@ pub async fn run<B: Books>(client: &Client, tell: &(dyn Fn(Told) + Send + Sync))
         let news = some_number();
         client.signal(id, NEWS, news).await?;
         tell(Told::News(news, id));
+    }
+    for limit in client.list_limits().await? {
+        if limit.lanes == 1 && limit.held > limit.limit.width.into() {
+            tell(Told::OverLimit(id));
+        }
     }
     client.signal(id, ENOUGH, ()).dedup("enough").await?;
     tell(Told::Enough(id));
@@ -198,6 +294,7 @@ impl Errands {
             }
             Told::News(number, id) => assert!(self.news.entry(id).or_default().insert(number)),
             Told::Enough(id) => assert!(self.enough.insert(id)),
+            Told::OverLimit(id) => panic!("more than a limit lets ran when errand {id} looked"),
         }
     }
 
@@ -222,17 +319,66 @@ impl Errands {
             assert_eq!(legs as u64, LEGS, "the children of {}", row.id);
             assert_eq!(booked.get(&number), Some(&1), "errand {number}, {}, is booked once", row.id);
         }
+        for machine in ["postcard", "album"] {
+            let mut sent: Vec<u64> = Vec::new();
+            for row in rows.iter().filter(|row| row.machine == machine) {
+                let output = row.output.as_ref().expect("an output");
+                match machine {
+                    "postcard" => sent.push(output.decode("output").expect("a postcard's output")),
+                    _ => sent.extend(output.decode::<Vec<u64>>("output").expect("an album's output")),
+                }
+            }
+            sent.sort_unstable();
+            assert_eq!(sent, numbers.keys().copied().collect::<Vec<_>>(), "one {machine} for each errand");
+        }
         for (number, id) in &self.started {
             assert_eq!(numbers.get(number), Some(id), "errand {number} was acknowledged");
         }
         for number in booked.keys() {
             assert!(numbers.contains_key(number), "errand {number} is booked, and is not there");
         }
+        check_ticks(rows);
+    }
+}
+
+/// Each second from the first to the last was started once.
+fn check_ticks(rows: &[Instance]) {
+    let key = |row: &Instance| {
+        row.key.as_deref()?.strip_prefix("ticking@")?.parse::<dormouse::jiff::Timestamp>().ok()
+    };
+    let mut seconds: Vec<i64> = rows
+        .iter()
+        .filter(|row| row.machine == "tick")
+        .filter_map(key)
+        .map(dormouse::jiff::Timestamp::as_second)
+        .collect();
+    seconds.sort_unstable();
+    let (first, last) = (seconds.first().expect("it ticked"), seconds.last().expect("it ticked"));
+    let expected: Vec<i64> = (*first..=*last).collect();
+    assert_eq!(seconds, expected, "no second is left out, and none was started twice");
+}
+
+/// Lets the schedule start what is due, and ends it.
+async fn stop_ticking(client: &Client) -> Result<()> {
+    let is_up_to_date =
+        |view: dormouse::ScheduleView, now| view.started > 0 && view.next.is_some_and(|next| next > now);
+    loop {
+        let now = client.store().about().await?.now;
+        match client.schedules().get("ticking").await? {
+            Some(view) if view.status.is_terminal() => return Ok(()),
+            Some(view) if is_up_to_date(view.clone(), now) => {
+                // It has started more than that, so it is done.
+                client.schedules().change(ticking().runs_max(1)).await?;
+                client.wait_end(view.id, SOON).await?;
+            }
+            _ => tokio::time::sleep(PAUSE).await,
+        }
     }
 }
 
 /// Ends those whose caller did not: they are set going if they were stopped, and told that it is enough.
 pub async fn finish(client: &Client) -> Result<()> {
+    stop_ticking(client).await?;
     let filter = Filter { limit: 1_000_000, machine: Some("errand".to_owned()), ..Filter::default() };
     for row in client.list(filter).await?.instances {
         match row.status {

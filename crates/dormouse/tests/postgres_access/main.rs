@@ -3,6 +3,9 @@
 
 #![cfg(feature = "postgres")]
 
+mod backup;
+#[path = "../backups/mod.rs"]
+mod backups;
 mod journey;
 mod pooler;
 #[path = "../private/mod.rs"]

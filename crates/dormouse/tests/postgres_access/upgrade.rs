@@ -54,6 +54,32 @@ const COUNTED: &str = "
 ";
 
 #[tokio::test]
+async fn an_engine_runs_on_a_newer_schema_within_the_range_and_on_no_other() {
+    let server = server(&[]);
+    execute(&mut connect(&server.url("postgres")).await, "create database newer").await;
+    let url = server.url("newer");
+    let mut conn = connect(&url).await;
+    let known = PostgresStore::migrate(&url).await.expect("a migration").to;
+    // What a next version that only expands leaves behind: functions of its own with the same names.
+    let next = format!(
+        "update dormouse.schema set version = {}, functions = 'of the next', oldest = {known}",
+        known + 1
+    );
+    execute(&mut conn, &next).await;
+    let store = PostgresStore::connect(&url).await.expect("it opens");
+    assert_eq!(store.about().await.expect("a read").schema, i64::from(known) + 1);
+    let migrated = PostgresStore::migrate(&url).await.err();
+    assert!(matches!(migrated, Some(Error::NewerSchema { .. })), "nothing is taken back: {migrated:?}");
+    execute(&mut conn, &format!("update dormouse.schema set oldest = {}", known + 1)).await;
+    let refused = PostgresStore::connect(&url).await.err();
+    assert!(matches!(refused, Some(Error::NewerSchema { .. })), "{refused:?}");
+    // Before the range was there, a schema was for its own version alone.
+    execute(&mut conn, "alter table dormouse.schema drop column oldest").await;
+    let refused = PostgresStore::connect(&url).await.err();
+    assert!(matches!(refused, Some(Error::NewerSchema { .. })), "{refused:?}");
+}
+
+#[tokio::test]
 async fn what_was_counted_and_asked_without_versions_is_told_by_version() {
     let server = server(&[]);
     execute(&mut connect(&server.url("postgres")).await, "create database counted").await;

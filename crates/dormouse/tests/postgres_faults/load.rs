@@ -108,7 +108,8 @@ impl Caller {
         // Some stand in line with others.
         let lane = format!("lane:{}", fastrand::u8(..4));
         let started = || async {
-            let start = self.client.start::<Order>(Ordering::Start).key(&key);
+            let share = format!("s{}", fastrand::u8(..3));
+            let start = self.client.start::<Order>(Ordering::Start).key(&key).share(share);
             taken_is_there(if lane == "lane:0" { start.await } else { start.lane(&lane).await })
         };
         let id = self.persist(started).await.expect("a new key is free");

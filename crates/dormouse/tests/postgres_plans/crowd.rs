@@ -55,6 +55,9 @@ const CROWD: &str = "
     select -n, -n, 0, -n, 'default', 'm', 1, 'start', 'bank', 'pending', 'k', now(), now() + interval '1 year',
         now() + interval '1 year', 'null'
     from generate_series(1, 300000) n;
+    insert into dormouse.mail (sender, seq, namespace, kind, address, name, depth, at, deliver_at, tries, body)
+    select -n, 1, 'default', 'signal', 'key:held', 'go', 1, now(), now() + interval '1 year', 1, 'null'
+    from generate_series(1, 300000) n;
 ";
 
 /// The smallest of the large tables has more rows than this.
@@ -111,7 +114,7 @@ async fn sequential_rows(conn: &mut sqlx::PgConnection) -> i64 {
     closed(conn).await;
     let sql = "select sum(seq_tup_read) from pg_stat_user_tables
         where schemaname = 'dormouse'
-            and relname in ('instances', 'signals', 'history', 'units', 'interactions')";
+            and relname in ('instances', 'signals', 'history', 'units', 'interactions', 'mail')";
     number(conn, sql).await
 }
 

@@ -7,11 +7,14 @@ use std::future::Future;
 use std::time::Duration;
 
 use dormouse::store::{
-    Bounds, Brake, CancelRequest, Claimed, Collect, Completion, Delivery, Events, Filter, InteractionFilter,
-    Lease, Namespaces, Queries, Receipt, SendOutcome, SendReport, ServerStore, Store, TagChange, Tried,
-    UnitStore, Which,
+    Bounds, Brake, CancelRequest, Claimed, Collect, Commit, Completion, Delivery, Events, Filter,
+    InteractionFilter, Lease, LimitStore, MailStore, Namespaces, Post, Posted, Posting, Queries, Receipt,
+    SendOutcome, SendReport, ServerStore, Store, TagChange, Tried, UnitStore, Which,
 };
-use dormouse::{Delivered, Inserted, Interaction, Json, NewInstance, NewSignal, Status, Target, WorkerId};
+use dormouse::{
+    Delivered, Inserted, Interaction, Json, Limit, Limits, Mail, NewInstance, NewSignal, Status, Target,
+    WorkerId,
+};
 use private_postgres::Server;
 
 use crate::explain::{self, Plan};
@@ -47,8 +50,10 @@ impl<'a> Tour<'a> {
             self.park().await;
             self.spawn().await;
             self.hand_on().await;
+            self.limit().await;
             self.lose_a_worker().await;
             self.dispatch().await;
+            self.mail().await;
             self.operate().await;
             self.look().await;
         }
@@ -130,6 +135,41 @@ impl<'a> Tour<'a> {
         verbs.commit_all(worker, &woken, &done()).await;
     }
 
+    /// A row sends mail of each kind, which is delivered: some of it comes back as undelivered.
+    async fn mail(&mut self) {
+        let (verbs, worker, round) = (&self.verbs, self.worker, self.round);
+        let keys: Vec<_> = (0..3).map(|n| format!("mailed {round}:{n}")).collect();
+        // In a queue of their own, where nobody claims them.
+        let parked = |key: &String| {
+            let mut new = m().key(key).queue("mailed");
+            new.awaits = Some((vec!["go".to_owned()], None));
+            new
+        };
+        let targets = verbs.insert(keys.iter().map(parked).collect()).await;
+        verbs.insert(vec![m()]).await;
+        let sender = verbs.claim(worker, 10).await.remove(0);
+        let go = |to: Target| Mail::signal_raw(to, NewSignal::new("go", Json::null()));
+        let mail = vec![
+            go(Target::Id(targets[0].id())),
+            go(Target::Key(keys[1].clone())),
+            go(Target::Key("nobody".to_owned())),
+            Mail::cancel(targets[2].id()),
+            Mail::start(m().key(format!("started {round}")).queue("mailed")),
+            Mail::start(m().key(format!("started {round}")).queue("mailed")),
+        ];
+        let sent = Commit { mail, ..commit(&sender, done()) };
+        note(&mut self.notes, self.server, "commit with mail", verbs.commit(worker, vec![sent])).await;
+        let due = note(&mut self.notes, self.server, "mail_due", verbs.store.mail_due(100)).await;
+        let due = due.expect("a read").mail;
+        let batch = due.iter().map(|piece| Post { id: piece.id, how: Posting::Deliver }).collect();
+        let posted = verbs.store.post(batch, (&Limits::default()).into());
+        let posted = note(&mut self.notes, self.server, "post", posted).await.expect("a delivery").value;
+        let delivered = posted.iter().filter(|posted| **posted == Posted::Delivered).count();
+        assert_eq!((posted.len(), delivered), (6, 4), "{posted:?}");
+        let waiting = note(&mut self.notes, self.server, "mail_of", verbs.store.mail_of(sender.id, 10)).await;
+        assert_eq!(waiting.expect("a read").len(), 0);
+    }
+
     async fn spawn(&mut self) {
         let (verbs, worker, round) = (&self.verbs, self.worker, self.round);
         verbs.insert(vec![m()]).await;
@@ -148,6 +188,34 @@ impl<'a> Tour<'a> {
         let parent = note(&mut self.notes, self.server, "claim with children", verbs.claim(worker, 10)).await;
         assert_eq!(parent[0].children.len(), 3);
         verbs.commit_all(worker, &parent, &done()).await;
+    }
+
+    /// A limit is changed while its lanes are in use, and a lane of it runs empty.
+    async fn limit(&mut self) {
+        const ROWS: usize = 3;
+        let (verbs, worker) = (&self.verbs, self.worker);
+        verbs.insert(vec![m().lane("tour/1"); ROWS]).await;
+        let width = 1 + self.round % 2;
+        let limit = Some(Limit::width(width));
+        let set = verbs.store.set_limit("default".to_owned(), "tour".to_owned(), limit);
+        note(&mut self.notes, self.server, "set_limit", set).await.expect("a limit");
+        let settled = verbs.store.settle_limits();
+        note(&mut self.notes, self.server, "settle_limits", settled).await.expect("a sweep");
+        let rows = verbs.claim(worker, 10).await;
+        assert_eq!(rows.len(), width as usize);
+        let listed = verbs.store.limits("default".to_owned(), None, 10);
+        let listed = note(&mut self.notes, self.server, "limits", listed).await.expect("a list");
+        assert_eq!((listed[0].held, listed[0].waiting), (width.into(), ROWS as u64 - u64::from(width)));
+        let end = done();
+        let ended = verbs.commit_all(worker, &rows, &end);
+        note(&mut self.notes, self.server, "commit done in a limit", ended).await;
+        loop {
+            let rows = verbs.claim(worker, 10).await;
+            if rows.is_empty() {
+                break;
+            }
+            verbs.commit_all(worker, &rows, &done()).await;
+        }
     }
 
     /// The lane with the long line goes to a row that is more urgent than all of it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dormouse::rules::{Handed, Head};
 use dormouse::store::postgres::PostgresStore;
-use dormouse::store::{Claim, Claimed, Commit, Delivery, Hold, Namespaces, NewWorker, Receipt, Store};
+use dormouse::store::{Claim, Claimed, Commit, Delivery, Hold, Namespaces, NewWorker, Receipt, Store, Turns};
 use dormouse::{
     Ask, At, Delivered, Dispatch, Inserted, InstanceId, Json, NewInstance, NewSignal, OnFailure, Process,
     Shape, Status, Target, Transition, WorkerId,
@@ -32,6 +32,7 @@ impl Verbs {
             namespaces: Namespaces::All,
             queues: vec!["default".to_owned()],
             machines: vec![("m".to_owned(), 1)],
+            transports: Vec::new(),
             declares: Vec::new(),
         };
         self.store.register(worker).await.expect("a worker registers")
@@ -47,6 +48,8 @@ impl Verbs {
             queue: "default".to_owned(),
             namespaces: Namespaces::All,
             machines: [("m".to_owned(), 1)].into(),
+            after: Turns::default(),
+            later_than: None,
             rows_max,
         };
         let mut claimed = self.store.claim(claim).await.expect("a claim").value;
@@ -154,5 +157,6 @@ pub fn ahead(id: InstanceId, seq: u64) -> Commit {
     let mut head = Head::new(id, "", 1, "");
     (head.status, head.seq) = (Status::Executing, seq);
     let (received, transition, handed) = (Vec::new(), next(), Handed::default());
-    Commit { head, version: 1, received, transition, hold: Hold::Keep, run: None, handed }
+    let (lane, mail) = (None, Vec::new());
+    Commit { head, version: 1, received, transition, hold: Hold::Keep, run: None, handed, lane, mail }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use dormouse::prelude::*;
 use dormouse::store::postgres::PostgresStore;
-use dormouse::store::{Namespaces, Receipt, ServerStore, Store, Tried, UnitStore};
-use dormouse::{Client, Engine, Error, NewSignal, Target, Transition};
+use dormouse::store::{LimitStore, Namespaces, Receipt, ServerStore, Store, Tried, UnitStore};
+use dormouse::{Client, Engine, Error, Limit, NewSignal, Target, Transition};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use tokio::task::JoinSet;
 
@@ -95,6 +95,56 @@ async fn a_lane_is_not_held_by_another_of_its_slot() {
     let insert = verbs.insert(vec![m().lane(&other)]);
     tokio::time::timeout(SOON, insert).await.expect("another lane is another's");
     execute(&mut conn, "rollback").await;
+}
+
+/// Claims until so many rows were had, settling what is left of changed limits in between, as workers do.
+async fn claim_in_time(verbs: &Verbs, worker: dormouse::WorkerId, rows: usize) -> Vec<Option<String>> {
+    let claiming = async {
+        let mut lanes = Vec::new();
+        while lanes.len() < rows {
+            verbs.store.settle_limits().await.expect("a sweep");
+            lanes.extend(verbs.claim(worker, 10).await.into_iter().map(|row| row.lane));
+        }
+        lanes
+    };
+    tokio::time::timeout(AFTER, claiming).await.expect("they can run")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_is_changed_while_somebody_holds_one_of_its_lanes() {
+    let database = new_database().await;
+    let verbs = Verbs::on(&database.url).await;
+    let worker = verbs.worker("w").await;
+    let client = Client::on(Arc::new(PostgresStore::connect(&database.url).await.expect("it opens")));
+    verbs.insert(["partner/held", "partner/free"].map(|lane| vec![m().lane(lane); 3]).concat()).await;
+    assert_eq!(verbs.claim(worker, 10).await.len(), 2);
+    let mut conn = connect(&database).await;
+    let start = "select dormouse.start('m', step => 'start', version => 1, even_if_unknown => true, lane => 'partner/held')";
+    execute(&mut conn, format!("begin; {start}")).await;
+    let set = client.set_limit("partner", Limit::width(3));
+    tokio::time::timeout(SOON, set).await.expect("it waits for nobody").expect("a limit");
+    let free = claim_in_time(&verbs, worker, 2).await;
+    assert!(free.iter().all(|lane| lane.as_deref() == Some("partner/free")), "{free:?}");
+    execute(&mut conn, "commit").await;
+    let held = claim_in_time(&verbs, worker, 2).await;
+    assert!(held.iter().all(|lane| lane.as_deref() == Some("partner/held")), "{held:?}");
+    assert!(verbs.claim(worker, 10).await.is_empty(), "the fourth waits");
+}
+
+/// It has settled its lane by the limit as it was, and nobody who walks the lanes can see it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_reaches_what_was_inserted_and_not_committed_when_it_was_changed() {
+    let database = new_database().await;
+    let verbs = Verbs::on(&database.url).await;
+    let worker = verbs.worker("w").await;
+    let client = Client::on(Arc::new(PostgresStore::connect(&database.url).await.expect("it opens")));
+    let mut conn = connect(&database).await;
+    let mut tx = conn.begin().await.expect("a transaction");
+    client.start_many_in(&mut tx, vec![m().lane("partner/new"); 3]).await.expect("starts");
+    let set = client.set_limit("partner", Limit::width(3));
+    tokio::time::timeout(SOON, set).await.expect("it waits for nobody").expect("a limit");
+    tx.commit().await.expect("a commit");
+    assert_eq!(claim_in_time(&verbs, worker, 3).await.len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

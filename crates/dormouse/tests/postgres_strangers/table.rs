@@ -4,10 +4,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use dormouse::store::{
-    Brake, Claimed, Commit, Completed, Completion, Lease, Namespaces, Queries, Receipt, SendOutcome,
-    SendReport, Store, UnitStore, Which,
+    Brake, Claimed, Commit, Completed, Completion, Lease, MailStore, Namespaces, Post, Posting, Queries,
+    Receipt, SendOutcome, SendReport, Store, UnitStore, Which,
 };
-use dormouse::{Delivered, INTERACTION_API, Interaction, Json, NewInstance, NewSignal, Status, Target};
+use dormouse::{
+    Delivered, INTERACTION_API, Interaction, Json, Limits, Mail, NewInstance, NewSignal, Status, Target,
+};
 use tokio::task::JoinSet;
 
 use crate::scene::{Hold, Scene};
@@ -48,6 +50,11 @@ macro_rules! table {
             #[tokio::test(flavor = "multi_thread")]
             async fn others_are_started() {
                 super::start($hold).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn others_get_their_mail() {
+                super::mail($hold).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
@@ -193,6 +200,54 @@ async fn start(hold: Hold) {
     }
     Scene::let_go(held).await;
     all_go_on(waiting).await;
+}
+
+/// Signals, starts and cancels for what is held, and behind them for others.
+async fn mail(hold: Hold) {
+    let scene = Scene::new(hold, Status::Runnable).await;
+    scene.park(&wait_for("go")).await;
+    let store = &scene.verbs.store;
+    scene.verbs.insert(vec![m()]).await;
+    let sender = scene.verbs.claim(scene.worker, 1).await.remove(0);
+    let go = |to: Target| Mail::signal_raw(to, NewSignal::new("go", Json::null()));
+    let mut mail: Vec<Mail> = scene.held.iter().map(|id| go(Target::Id(*id))).collect();
+    match hold {
+        Hold::Lane => mail.push(Mail::start(m().lane("held"))),
+        Hold::Key => mail.push(Mail::start(m().key("held"))),
+        Hold::Instance | Hold::Instances => mail.push(Mail::cancel("held:0")),
+    }
+    let for_held = mail.len();
+    mail.extend(scene.free.iter().map(|id| go(Target::Id(*id))));
+    mail.push(Mail::start(m().key("new").lane("new")));
+    let sent = Commit { mail, ..commit(&sender, wait_for("nothing")) };
+    scene.verbs.commit(scene.worker, vec![sent]).await;
+    let held = scene.take_hold().await;
+    let post = async || {
+        let due = store.mail_due(128).await.expect("a read").mail;
+        let batch = due.iter().map(|piece| Post { id: piece.id, how: Posting::Deliver }).collect();
+        drop(store.post(batch, (&Limits::default()).into()).await.expect("a delivery"));
+    };
+    let is_new = async || store.get("default".to_owned(), "new".into()).await.expect("a read").is_some();
+    soon("mail", hold, async {
+        while !scene.free_are(Status::Runnable).await || !is_new().await {
+            post().await;
+        }
+    })
+    .await;
+    let waiting = async || store.mail_of(sender.id, 1_000).await.expect("a read").len();
+    assert_eq!(waiting().await, for_held, "what is for those that are held stays");
+    Scene::let_go(held).await;
+    tokio::time::timeout(AFTER, async {
+        while waiting().await > 0 {
+            post().await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .expect("they get their mail, too");
+    for id in &scene.held {
+        assert_ne!(scene.status(*id).await, Status::AwaitingSignal);
+    }
 }
 
 async fn claim(hold: Hold) {

@@ -122,7 +122,7 @@ create or replace function dormouse.start(
     machine text, state json default 'null', key text default null, step text default null,
     version integer default null, queue text default null, priority integer default 0, lane text default null,
     start_at timestamptz default null, namespace text default 'default', tags text[] default null,
-    even_if_unknown boolean default false
+    even_if_unknown boolean default false, share text default null
 ) returns bigint language plpgsql security definer set search_path = dormouse, pg_temp as $$
 declare
     v_declared dormouse.machines;
@@ -130,7 +130,7 @@ declare
 begin
     perform dormouse.check_name('machine', start.machine), dormouse.check_name('key', start.key),
         dormouse.check_name('step', start.step), dormouse.check_name('queue', start.queue),
-        dormouse.check_name('lane', start.lane), dormouse.check_name('namespace', start.namespace),
+        dormouse.check_name('lane', start.lane), dormouse.check_name('share', start.share), dormouse.check_name('namespace', start.namespace),
         dormouse.check_tags(start.tags), dormouse.check_document('state', start.state);
     if start.version < 0 then
         raise exception using errcode = 'invalid_parameter_value',
@@ -169,6 +169,7 @@ begin
         'state', coalesce(start.state, 'null')::text,
         'queue', coalesce(start.queue, v_declared.queue, 'default'), 'priority', start.priority,
         'lane', start.lane, 'key', start.key, 'keeps', coalesce(v_declared.keeps_history, true),
+        'share', start.namespace || e'\x01' || nullif(start.share, start.namespace),
         'at_us', (extract(epoch from start.start_at) * 1000000)::bigint,
         'tags', nullif(array(select distinct t.tag collate "C" from unnest(start.tags) t (tag) order by 1), '{}')
     ))) i;

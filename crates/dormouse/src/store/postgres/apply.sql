@@ -128,11 +128,9 @@ begin
         v_namespaces := v_namespaces || v_step_namespaces;
         v_lanes := v_lanes || v_step_lanes;
         v_changes := case when v_parents is not null then dormouse.join(v_parents, v_rounds, v_done, p_now) end;
-        -- A claim passes over a parent that can run and is locked here: it is told to look again.
-        select v_effects.queues || array_agg(distinct i.queue) filter (
-            where i.status = 'runnable' and not i.blocked and not i.paused
-        ) into v_effects.queues
-        from unnest(v_parents) parent (id) join dormouse.instances i on i.id = any (array[parent.id]);
+        if v_parents is not null then
+            v_effects.queues := v_effects.queues || dormouse.queues_to_poke(v_parents);
+        end if;
         v_woken := true;
     end loop;
     if v_lanes is not null then
@@ -178,6 +176,13 @@ begin
         end;
     end loop;
 end
+$$;
+
+-- The queues of those that can run. A claim passes over a row that is locked, so whoever has locked it makes workers look again.
+create or replace function dormouse.queues_to_poke(p_ids bigint[]) returns text[] language sql stable as $$
+    select array_agg(distinct i.queue)
+    from unnest(p_ids) locked (id) join dormouse.instances i on i.id = any (array[locked.id])
+    where i.status = 'runnable' and not i.blocked and not i.paused
 $$;
 
 -- Takes ended children off their parents' barriers, once per parent however many ended together. Every end counts, or,

@@ -1,18 +1,20 @@
 -- What is runnable in each queue by the kept counts, the first of it by hops in instances_claim, one for each line of
--- claimable rows (one queue, machine, version, namespace and priority); and queues whose brake is on.
-with recursive lines (hop, queue, machine, version, namespace, priority, runnable_at) as (
+-- claimable rows (one queue, machine, version, namespace, priority and share); and queues whose brake is on.
+with recursive lines (hop, queue, machine, version, namespace, priority, share, runnable_at) as (
     (
-        select 1, queue, machine, version, namespace, priority, runnable_at from dormouse.instances
+        select 1, queue, machine, version, namespace, priority, coalesce(share, namespace), runnable_at from dormouse.instances
         where status = 'runnable' and not blocked and not paused
-        order by queue, machine, version, namespace, priority, runnable_at, id limit 1
+        order by queue, machine, version, namespace, priority, coalesce(share, namespace), runnable_at, id limit 1
     )
     union all
     select l.hop + 1, next.* from lines l cross join lateral (
-        select i.queue, i.machine, i.version, i.namespace, i.priority, i.runnable_at from dormouse.instances i
+        select i.queue, i.machine, i.version, i.namespace, i.priority, coalesce(i.share, i.namespace), i.runnable_at
+        from dormouse.instances i
         where i.status = 'runnable' and not i.blocked and not i.paused
-            and (i.queue, i.machine, i.version, i.namespace, i.priority)
-                > (l.queue, l.machine, l.version, l.namespace, l.priority)
-        order by i.queue, i.machine, i.version, i.namespace, i.priority, i.runnable_at, i.id limit 1
+            and (i.queue, i.machine, i.version, i.namespace, i.priority, coalesce(i.share, i.namespace))
+                > (l.queue, l.machine, l.version, l.namespace, l.priority, l.share)
+        order by i.queue, i.machine, i.version, i.namespace, i.priority, coalesce(i.share, i.namespace),
+            i.runnable_at, i.id limit 1
     ) next where l.hop < 1000
 ), oldest as (
     select namespace, queue, min(runnable_at) as at from lines group by namespace, queue

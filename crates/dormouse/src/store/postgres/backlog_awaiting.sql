@@ -1,5 +1,5 @@
 -- What is awaited, by hops over the distinct sets of names in instances_awaiting: how many are parked on each, counted
--- up to a bound, and the first of them. Why a set is asked for as a range, list_awaiting.sql tells.
+-- up to a bound, and the one that has waited longest. Why a set is asked for as a range, list_awaiting.sql tells.
 with recursive sets (hop, awaits) as (
     (select 1, awaits from dormouse.instances where status = 'awaiting_signal' order by awaits limit 1)
     union all
@@ -8,14 +8,19 @@ with recursive sets (hop, awaits) as (
         where i.status = 'awaiting_signal' and i.awaits > sets.awaits order by i.awaits limit 1
     ) next where sets.hop < 1000
 )
-select sets.awaits, parked.count, parked.oldest, i.changed_at as since
+select sets.awaits, parked.count, longest.id as oldest, longest.changed_at as since
 from sets cross join lateral (
-    select count(*) as count, min(id) as oldest from (
-        select i.id from dormouse.instances i
+    select count(*) as count from (
+        select from dormouse.instances i
         where i.status = 'awaiting_signal' and i.awaits >= sets.awaits and i.awaits <= sets.awaits
             and ($1::text is null or i.namespace = $1)
-        order by i.awaits, i.id limit $2
+        order by i.awaits, i.runnable_at, i.id limit $2
     ) few
 ) parked
-join dormouse.instances i on i.id = any (array[parked.oldest])
+cross join lateral (
+    select i.id, i.changed_at from dormouse.instances i
+    where i.status = 'awaiting_signal' and i.awaits >= sets.awaits and i.awaits <= sets.awaits
+        and ($1::text is null or i.namespace = $1)
+    order by i.awaits, i.runnable_at, i.id limit 1
+) longest
 order by sets.awaits

@@ -5,14 +5,14 @@ use sqlx::postgres::PgRow;
 
 use super::db::Db;
 use super::types::{Columns, parse, strange};
-use crate::store::{Claim, Claimed, Effects, Namespaces, Reading, Written};
+use crate::store::{Claim, Claimed, Effects, Namespaces, Reading, Turn, Written};
 use crate::{
     At, ChildView, Error, InboxSignal, InstanceId, Json, KeyScope, ParentRef, Result, SignalId, Status,
 };
 
 const SQL: &str = "select id, namespace, key, machine, version, step, seq, attempt, wake, awaits, inbox::text, \
     children::text, keeps_history, at, state::text, parent, parent_round, parent_index, rival, apart, lane, barrier, round, \
-    key_scope from dormouse.claim($1, $2, $3, $4, $5, $6)";
+    key_scope, runnable_at, priority, share, remains from dormouse.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Written<Vec<Claimed>>> {
     let namespaces = match &claim.namespaces {
@@ -21,6 +21,10 @@ pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Written<Vec<Claimed>
     };
     let (machines, versions): (Vec<&str>, Vec<i32>) =
         claim.machines.iter().map(|(name, version)| (name.as_str(), *version as i32)).unzip();
+    let turns = claim.after.as_slice();
+    let priorities: Vec<i32> = turns.iter().map(|turn| turn.priority).collect();
+    let shares: Vec<&str> = turns.iter().map(|turn| turn.share.as_str()).collect();
+    let remains: Vec<i32> = turns.iter().map(|turn| turn.left as i32).collect();
     let rows_max = i32::try_from(claim.rows_max).unwrap_or(i32::MAX);
     let rows = db
         .all(|| {
@@ -31,6 +35,10 @@ pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Written<Vec<Claimed>
                 .bind(&machines)
                 .bind(&versions)
                 .bind(rows_max)
+                .bind(claim.later_than)
+                .bind(&priorities)
+                .bind(&shares)
+                .bind(&remains)
         })
         .await?;
     let mut claimed = Vec::with_capacity(rows.len());
@@ -134,9 +142,15 @@ fn read(row: &PgRow) -> Result<Claimed> {
         is_apart: row.value::<Option<bool>>("apart")?.unwrap_or_default(),
         keeps_history: row.value("keeps_history")?,
         lane: row.value("lane")?,
+        turn: Turn {
+            priority: row.value("priority")?,
+            share: row.value("share")?,
+            left: row.number("remains")?,
+        },
         barrier: row.value::<Option<i32>>("barrier")?.map(|_| row.number("barrier")).transpose()?,
         round: row.number("round")?,
         key_scope: key_scope(row)?,
+        runnable_at: row.moment("runnable_at")?,
         now: row.moment("at")?,
     })
 }

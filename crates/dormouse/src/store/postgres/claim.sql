@@ -1,25 +1,26 @@
--- Takes runnable rows for a worker, by priority, then time, each with everything its step may ask for. What is large, an
--- inbox or the children of a round, is `apart`: it is read for one row at a time, when its step starts.
--- A row whose key forbids that it runs is returned with the key's holder, and not taken.
+-- Takes runnable rows for a worker, by priority and the turns of its shares (turns.sql), each with everything its step may
+-- ask for. What is large, an inbox or the children of a round, is `apart`: it is read for one row at a time, when its step
+-- starts. A row whose key forbids that it runs is returned with the key's holder, and not taken.
 create or replace function dormouse.claim(
     p_worker bigint, p_queue text, p_namespaces text[], p_machines text[], p_versions integer[],
-    p_rows_max integer
+    p_rows_max integer, p_later_than integer, p_turn_priorities integer[], p_turn_shares text[], p_turn_remains integer[]
 ) returns table (
     id bigint, namespace text, key text, machine text, version integer, step text, seq bigint,
     attempt integer, wake text, awaits text[], inbox json, children json, keeps_history boolean,
     at timestamptz, state json, parent bigint, parent_round integer, parent_index integer, rival bigint, apart boolean,
-    lane text, barrier integer, round integer, key_scope text
+    lane text, barrier integer, round integer, key_scope text, runnable_at timestamptz, priority integer, share text,
+    remains integer
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_now constant timestamptz := dormouse.now();
-    v_lines dormouse.lines;
-    v_shares integer[];
+    v_next record;
     v_ids bigint[];
     v_id bigint;
     v_holder bigint;
     v_rivals bigint[];
     v_holders bigint[];
+    v_busy bigint[] := '{}';
     v_wait text := '50ms';
 begin
     -- What a worker without a lease took, no reaper would find; and while a reaper looks, it has none.
@@ -31,35 +32,13 @@ begin
     end if;
     -- Losing a claim to a power loss means it had not happened yet: no wait for the disk.
     perform set_config('synchronous_commit', 'off', true);
-    v_lines := dormouse.lines(p_queue, p_namespaces, p_machines, p_versions);
-    if coalesce(cardinality(v_lines.machines), 0) = 0 then
+    v_next := dormouse.next_rows(
+        p_queue, p_namespaces, p_machines, p_versions, p_rows_max, p_later_than, p_turn_priorities, p_turn_shares,
+        p_turn_remains
+    );
+    v_ids := v_next.ids;
+    if v_ids = '{}' then
         return;
-    end if;
-    -- How many rows each line has among the first ones of all, and then that many of each: whatever another worker is
-    -- taking is passed over, and not a row more is locked than will be taken.
-    v_shares := case when cardinality(v_lines.machines) = 1 then array[p_rows_max]
-        else dormouse.shares(p_queue, v_lines, p_rows_max) end;
-    if v_lines.namespaces is null then
-        select array_agg(i.id order by i.priority, i.runnable_at, i.id) into v_ids
-        from unnest(v_lines.machines, v_lines.versions, v_shares) l (machine, version, rows) cross join lateral (
-            select i.priority, i.runnable_at, i.id from dormouse.instances i
-            where i.status = 'runnable' and not i.blocked and not i.paused
-                and i.queue = p_queue and i.machine = l.machine and i.version = l.version
-            order by i.priority, i.runnable_at, i.id limit l.rows
-            for no key update skip locked
-        ) i where l.rows > 0;
-    else
-        select array_agg(i.id order by i.priority, i.runnable_at, i.id) into v_ids
-        from unnest(v_lines.machines, v_lines.versions, v_lines.namespaces, v_shares)
-            l (machine, version, namespace, rows)
-        cross join lateral (
-            select i.priority, i.runnable_at, i.id from dormouse.instances i
-            where i.status = 'runnable' and not i.blocked and not i.paused
-                and i.queue = p_queue and i.machine = l.machine and i.version = l.version
-                and i.namespace = l.namespace
-            order by i.priority, i.runnable_at, i.id limit l.rows
-            for no key update skip locked
-        ) i where l.rows > 0;
     end if;
     -- A list of statuses may make a key taken or free by the claim itself: these rows are taken one after the
     -- other, as if each were claimed alone.
@@ -80,7 +59,7 @@ begin
                 perform set_config('lock_timeout', v_wait, true);
                 update dormouse.instances i set status = 'executing' where i.id = v_id;
             exception when lock_not_available then
-                v_ids := array_remove(v_ids, v_id);
+                v_busy := v_busy || v_id;
                 v_wait := '1ms';
             end;
         end if;
@@ -88,22 +67,23 @@ begin
     return query
     with taken as (
         update dormouse.instances i set status = 'executing', worker = p_worker, changed_at = v_now
-        from unnest(v_ids) locked (id) where i.id = any (array[locked.id]) and i.id <> all (coalesce(v_rivals, '{}'))
-        returning i.*
+        from unnest(v_ids, v_next.shares, v_next.remains) with ordinality locked (id, turn_of, remains, place)
+        where i.id = any (array[locked.id]) and i.id <> all (v_busy || v_rivals)
+        returning i.*, locked.turn_of, locked.remains, locked.place
     ), counted as (
         insert into dormouse.counts (namespace, queue, machine, version, step, status, count)
         select t.namespace, t.queue, t.machine, t.version, t.step, 'runnable', -count(*) from taken t
         group by t.namespace, t.queue, t.machine, t.version, t.step
     ), answer as (
-        select t.priority, t.runnable_at, t.id, t.namespace, t.key, t.machine, t.version, t.step, t.seq,
+        select t.place, t.priority, t.turn_of, t.remains, t.id, t.namespace, t.key, t.machine, t.version, t.step, t.seq,
             t.attempt, t.wake, t.awaits, t.inbox, t.barrier, t.round, t.keeps_history, t.state,
             t.parent, t.parent_round, t.parent_index, null::bigint as rival,
             t.inbox_bytes > 65536 or (t.barrier is not null and dormouse.is_large_round(t.id, t.round)) as apart,
-            t.lane, t.key_scope
+            t.lane, t.key_scope, t.runnable_at
         from taken t
         union all
-        select null, null, r.id, null, null, null, null, null, null, null, null, null, null, null, null, null,
-            null, null, null, null, r.holder, null, null, null
+        select null, null, null, null, r.id, null, null, null, null, null, null, null, null, null, null, null, null, null,
+            null, null, null, null, r.holder, null, null, null, null
         from unnest(v_rivals, v_holders) r (id, holder)
     )
     select a.id, a.namespace, a.key, a.machine, a.version, a.step, a.seq, a.attempt, a.wake, a.awaits,
@@ -115,105 +95,8 @@ begin
         ) end,
         case when a.barrier is not null and not a.apart then dormouse.children(a.id, a.round) end,
         a.keeps_history, v_now, a.state, a.parent, a.parent_round, a.parent_index, a.rival, a.apart, a.lane,
-        a.barrier, a.round, a.key_scope
-    from answer a order by a.priority, a.runnable_at, a.id;
-end
-$$;
-
--- The lines a worker may claim from. One that serves all namespaces has a line for each machine and version, by
--- instances_line. Otherwise, and while a queue of that name is paused in some namespace, each namespace with rows has
--- its own, by instances_claim, so that the paused ones are left out.
-create or replace function dormouse.lines(
-    p_queue text, p_namespaces text[], p_machines text[], p_versions integer[]
-) returns dormouse.lines language plpgsql stable as $$
-#variable_conflict use_column
-declare
-    v_lines dormouse.lines;
-begin
-    if p_namespaces is null and not exists (select from dormouse.paused_queues q where q.queue = p_queue) then
-        return row(p_machines, p_versions, null)::dormouse.lines;
-    end if;
-    with recursive runs as (
-        select * from unnest(p_machines, p_versions) run (machine, version)
-    ), hops (machine, version, namespace) as (
-        select r.machine, r.version, first.namespace from runs r cross join lateral (
-            select i.namespace from dormouse.instances i
-            where i.status = 'runnable' and not i.blocked and not i.paused
-                and i.queue = p_queue and i.machine = r.machine and i.version = r.version
-            order by i.namespace limit 1
-        ) first where p_namespaces is null
-        union all
-        select h.machine, h.version, next.namespace from hops h cross join lateral (
-            select i.namespace from dormouse.instances i
-            where i.status = 'runnable' and not i.blocked and not i.paused
-                and i.queue = p_queue and i.machine = h.machine and i.version = h.version
-                and i.namespace > h.namespace
-            order by i.namespace limit 1
-        ) next
-    ), served as (
-        select namespace, machine, version from hops
-        union all
-        select n.namespace, r.machine, r.version
-        from (select distinct namespace from unnest(p_namespaces) n (namespace)) n cross join runs r
-    )
-    select array_agg(s.machine), array_agg(s.version), array_agg(s.namespace) into v_lines from served s
-    where not exists (
-        select from dormouse.paused_queues q where q.namespace = s.namespace and q.queue = p_queue
-    );
-    return v_lines;
-end
-$$;
-
--- How many rows each line has among the first ones of all. A line is asked for its share of them, and for more only
--- while everything it gave is among the first: what is read does not grow with the lines times the rows wanted.
-create or replace function dormouse.shares(p_queue text, p_lines dormouse.lines, p_rows_max integer)
-returns integer[] language plpgsql stable as $$
-declare
-    v_lines constant integer := cardinality(p_lines.machines);
-    v_asked integer[] := array_fill((p_rows_max + v_lines - 1) / v_lines, array[v_lines]);
-    v_more integer[];
-    v_shares integer[];
-begin
-    loop
-        with first as (
-            select l.place from unnest(p_lines.machines, p_lines.versions, v_asked) with ordinality
-                l (machine, version, rows, place)
-            cross join lateral (
-                select i.priority, i.runnable_at, i.id from dormouse.instances i
-                where p_lines.namespaces is null
-                    and i.status = 'runnable' and not i.blocked and not i.paused
-                    and i.queue = p_queue and i.machine = l.machine and i.version = l.version
-                order by i.priority, i.runnable_at, i.id limit l.rows
-            ) i
-            where p_lines.namespaces is null
-            order by i.priority, i.runnable_at, i.id limit p_rows_max
-        ), first_by_namespace as (
-            select l.place from unnest(p_lines.machines, p_lines.versions, p_lines.namespaces, v_asked)
-                with ordinality l (machine, version, namespace, rows, place)
-            cross join lateral (
-                select i.priority, i.runnable_at, i.id from dormouse.instances i
-                where i.status = 'runnable' and not i.blocked and not i.paused
-                    and i.queue = p_queue and i.machine = l.machine and i.version = l.version
-                    and i.namespace = l.namespace
-                order by i.priority, i.runnable_at, i.id limit l.rows
-            ) i
-            order by i.priority, i.runnable_at, i.id limit p_rows_max
-        )
-        select array_agg(rows order by place) into v_shares from (
-            select place, sum(one)::integer as rows from (
-                select place, 1 from first
-                union all
-                select place, 1 from first_by_namespace
-                union all
-                select place, 0 from generate_series(1, v_lines) place
-            ) counted (place, one) group by place
-        ) shares;
-        select array_agg(case when gave = asked then least(asked * 4, p_rows_max) else asked end order by place)
-        into v_more from unnest(v_shares, v_asked) with ordinality shares (gave, asked, place);
-        exit when v_more is not distinct from v_asked;
-        v_asked := v_more;
-    end loop;
-    return v_shares;
+        a.barrier, a.round, a.key_scope, a.runnable_at, a.priority, a.turn_of, a.remains
+    from answer a order by a.place;
 end
 $$;
 

@@ -4,7 +4,7 @@
 //! Outcomes that run ahead are one statement, plain ends another, outcomes that concern only their own row a third, and
 //! the rest a fourth.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use sqlx::postgres::PgRow;
@@ -20,7 +20,8 @@ use crate::store::{Commit, Effects, Hold, Receipt, Written};
 use crate::{InstanceId, Json, KeyScope, Result, Run, Transition, WorkerId};
 
 const NEXT: &str = "select v.held, v.at from dormouse.commit_next($1, $2, $3, $4, $5, $6, $7, $8, $9) v";
-const DONE: &str = "select v.done, v.at from dormouse.commit_done($1, $2, $3, $4, $5, $6, $7, $8) v";
+const DONE: &str = "select v.done, v.at, (v.effects).* \
+    from dormouse.commit_done($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) v";
 const PLAIN: &str = "select v.ids, v.seqs, v.held, v.inboxes::text[], v.at, (v.effects).* \
     from dormouse.commit_plain($1, $2::json) v";
 const COMMIT: &str = "select v.receipts, v.seqs, v.inboxes::text[], v.at, (v.effects).* \
@@ -60,6 +61,7 @@ pub(super) async fn commit(
                 let wanted = answered.filter(move |(_, receipt)| matches!(receipt, Receipt::Busy) == busy);
                 wanted.map(|(commit, _)| commit)
             };
+            group.effects.mail = commits.iter().any(|commit| !commit.mail.is_empty());
             // What another transaction holds, perhaps our own first try, is as unknown as before.
             memory.lost.remove(with(false));
             memory.busy.remove(with(false));
@@ -125,26 +127,33 @@ impl Group<'_> {
         matches!(commit.transition, Transition::Next { .. })
             && commit.hold == Hold::Keep
             && commit.received.is_empty()
+            && commit.lane.is_none()
+            && commit.mail.is_empty()
             && self.is_new(commit)
     }
 
     fn is_plain_end(&self, commit: &Commit) -> bool {
         matches!(commit.transition, Transition::Done { .. })
             && commit.handed.signals as usize <= commit.received.len()
-            && self.concerns_one_row(commit)
+            && self.is_plain_row(commit)
     }
 
     /// Whether one statement can commit it that looks at its row alone.
     fn is_plain(&self, commit: &Commit, spawns: bool) -> bool {
         let ends = commit.transition.at().is_none();
         let inserts = matches!(commit.transition, Transition::Spawn(_) | Transition::Dispatch(_));
-        !inserts && (!ends || !spawns) && self.concerns_one_row(commit)
+        let has_lane = commit.head.lane.is_some() || commit.lane.is_some();
+        !inserts && !has_lane && (!ends || !spawns) && self.concerns_one_row(commit)
     }
 
+    /// Whether no other row but the next in its lane depends on it.
     fn concerns_one_row(&self, commit: &Commit) -> bool {
-        let Head { lane, key_scope, parent, .. } = &commit.head;
         let ends = commit.transition.at().is_none();
-        lane.is_none() && *key_scope == KeyScope::Live && (!ends || parent.is_none()) && self.is_new(commit)
+        (!ends || commit.head.parent.is_none()) && self.is_plain_row(commit)
+    }
+
+    fn is_plain_row(&self, commit: &Commit) -> bool {
+        commit.mail.is_empty() && commit.head.key_scope == KeyScope::Live && self.is_new(commit)
     }
 
     /// Whether it is sent for the first time.
@@ -181,6 +190,7 @@ impl Group<'_> {
         let Some(row) = self.unless_held_up(|| done(self.worker, commits, &ends)).await? else {
             return Ok(ends);
         };
+        self.effects.merge(row.effects()?);
         let done = Ids::read(&row, "done")?;
         ends.retain(|index| {
             let id = commits[*index].head.id;
@@ -392,6 +402,8 @@ fn done<'q>(worker: WorkerId, commits: &'q [Commit], ends: &[usize]) -> Statemen
         Transition::Done { output } => output.as_str(),
         other => panic!("{other:?} is no plain end"),
     };
+    let parents: BTreeSet<i64> =
+        ends.iter().filter_map(|i| commits[*i].head.parent).map(|(id, _)| id.0).collect();
     sqlx::query(DONE)
         .bind(worker.0)
         .bind(ends.iter().map(|i| commits[*i].head.id.0).collect::<Vec<_>>())
@@ -401,6 +413,8 @@ fn done<'q>(worker: WorkerId, commits: &'q [Commit], ends: &[usize]) -> Statemen
         .bind(runs(commits, ends, |run| Some(run.took_us as i64)))
         .bind(runs(commits, ends, progress))
         .bind(ends.iter().map(|i| commits[*i].received.len() as i32).collect::<Vec<_>>())
+        .bind((!parents.is_empty()).then(|| parents.into_iter().collect::<Vec<_>>()))
+        .bind(ends.iter().any(|i| commits[*i].head.lane.is_some()))
 }
 
 /// Ids in an answer.

@@ -28,6 +28,12 @@ begin
     select array_agg(dormouse.lane_number(c.namespace, c.lane)), array_agg(o.id) into v_lanes, v_lanes_for
     from unnest(v_batch) o cross join lateral json_to_recordset(o.children) c (namespace text, lane text)
     where o.children is not null and c.lane is not null;
+    if exists (select from unnest(v_batch) o where o.moves) then
+        select v_lanes || array_agg(dormouse.lane_number(i.namespace, o.lane)), v_lanes_for || array_agg(o.id)
+        into v_lanes, v_lanes_for
+        from unnest(v_batch) o join dormouse.instances i on i.id = any (array[o.id])
+        where o.moves and o.lane is not null;
+    end if;
     v_locked := dormouse.lock(
         array(select id from unnest(v_batch)),
         array(select id from unnest(v_batch) where status in ('done', 'failed')),
@@ -51,7 +57,7 @@ begin
             row_number() over (order by o.ord, c.ord), c.namespace, c.machine, c.version, c.step, c.state, c.queue,
             c.priority, c.at_us, c.in_us, c.lane, c.key, c.key_scope, c.keeps, c.forked, c.awaits, c.await_at_us,
             c.await_in_us, c.signals, o.id, o.cascade, c.ord - 1, c.tags, c.inbox_max,
-            c.inbox_bytes_max
+            c.inbox_bytes_max, null, c.share
         )::dormouse.arrival
         from unnest(v_batch) o
         cross join lateral json_populate_recordset(null::dormouse.arrival, o.children) c
@@ -79,6 +85,12 @@ begin
         perform dormouse.consume(v_batch, v_owned);
         effects := dormouse.merge(effects, dormouse.apply(v_changes, at));
         perform dormouse.raise_barriers(v_batch, v_owned, v_parents, v_inserted);
+        if exists (select from unnest(v_batch) o where o.moves) then
+            effects.queues := effects.queues || dormouse.change_lanes(v_batch, v_owned);
+        end if;
+        if exists (select from unnest(v_batch) o where o.mail is not null) then
+            perform dormouse.send_mail(v_batch, v_owned, at);
+        end if;
         if v_opened.ids is not null then
             perform dormouse.let_go_unparked(v_opened.ids, at);
         end if;
@@ -130,7 +142,7 @@ begin
         p_kind => o.kind,
         p_data => case
             when s.spawns then dormouse.spawn_data(o.round, s.inserted, coalesce(json_array_length(o.children), 0) - s.inserted,
-                s.barrier, dormouse.spare(o, s.inserted), w.until, w.consumed)
+                s.barrier, dormouse.spare(o, s.inserted), w.until, w.consumed, o.data)
             when o.kind = 'unit.opened' then
                 dormouse.with_unit(dormouse.event_data(o.data, o.moment, w.until, w.consumed), u.id)
             else dormouse.event_data(o.data, o.moment, w.until, w.consumed)
@@ -232,12 +244,13 @@ $$;
 
 create or replace function dormouse.spawn_data(
     p_round integer, p_inserted integer, p_dropped integer, p_barrier integer, p_spare integer,
-    p_until timestamptz, p_consumed json
+    p_until timestamptz, p_consumed json, p_data text
 ) returns json language sql stable as $$
     select json_object_agg(name, value order by place) from (values
         (1, 'round', to_json(p_round)), (2, 'inserted', to_json(p_inserted)), (3, 'dropped', to_json(p_dropped)),
         (4, 'barrier', to_json(p_barrier)), (5, 'until', coalesce(to_json(dormouse.told(p_until)), 'null')),
-        (6, 'spare', to_json(p_spare)), (7, 'consumed', p_consumed)
+        (6, 'spare', to_json(p_spare)), (7, 'consumed', p_consumed),
+        (8, 'mail', p_data::json -> 'mail'), (9, 'mail_total', p_data::json -> 'mail_total')
     ) told (place, name, value) where value is not null
 $$;
 

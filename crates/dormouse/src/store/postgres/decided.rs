@@ -7,10 +7,11 @@ use sqlx::postgres::PgRow;
 
 use super::claim::signals;
 use super::insert::Arrival;
+use super::mail::Sent;
 use super::types::{Columns, batch, parse, when};
 use super::units::Unit;
 use crate::rules::{self, Change, Handed, Head, Input, Returned};
-use crate::store::{Commit, Receipt};
+use crate::store::{Commit, Hold, Receipt};
 use crate::{Children, InboxSignal, Json, Quorum, Result, Status, Transition, Wake};
 
 /// The moment at which a worker decides: the database puts its own in its place.
@@ -48,10 +49,15 @@ pub(super) fn decide<'c>(commit: &'c Commit, moved: Option<&'c Moved>) -> (Chang
         Some(Moved { head, handed }) => (head, handed),
         None => (&commit.head, &commit.handed),
     };
-    let Commit { transition, version, received, hold, .. } = commit;
+    let Commit { transition, version, received, hold, mail, .. } = commit;
+    let hold = if commit.lane.is_some() { Hold::Release } else { *hold };
     let facts = handed.facts(transition, received);
-    let returned = Returned { transition, version: *version, hold: *hold, received, facts };
-    (rules::decide(head.clone(), Input::Outcome(returned), NOW), handed)
+    let returned = Returned { transition, version: *version, hold, received, mail, facts };
+    let mut change = rules::decide(head.clone(), Input::Outcome(returned), NOW);
+    if let Some(lane) = &commit.lane {
+        rules::change_lane(&mut change, lane, NOW);
+    }
+    (change, handed)
 }
 
 /// One outcome as the database takes it.
@@ -98,6 +104,12 @@ pub(super) struct Decided<'a> {
     spawn: Option<Spawned<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     unit: Option<Unit<'a>>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    moves: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lane: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mail: Option<Vec<Sent<'a>>>,
 }
 
 /// The children of a spawn, and what their barrier counts: how many are inserted, the database finds out.
@@ -166,6 +178,9 @@ impl<'a> Decided<'a> {
                 Transition::Dispatch(dispatch) => Some(Unit::new(dispatch)),
                 _ => None,
             },
+            moves: head.lane != commit.head.lane,
+            lane: head.lane.as_deref().filter(|_| head.lane != commit.head.lane),
+            mail: (!change.mail.is_empty()).then(|| change.mail.iter().map(Sent::new).collect()),
         }
     }
 }

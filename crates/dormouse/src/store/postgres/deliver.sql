@@ -221,7 +221,8 @@ begin
         on i.id = any (array[coalesce(d.id, dormouse.find_key(d.namespace, d.key))]) and i.namespace = d.namespace;
     v_locked := dormouse.lock(array(select distinct id from unnest(v_targets) id where id is not null), '{}', false);
     v_held := array(
-        select call from unnest(v_calls, v_targets) d (call, target) where target <> all (v_locked)
+        select call from unnest(v_calls, v_targets) d (call, target)
+        where target is not null and target <> all (v_locked)
     );
     results := array_fill('busy'::text, array[cardinality(v_calls)]);
     ids := array_fill(null::bigint, array[cardinality(v_calls)]);

@@ -6,7 +6,16 @@ drop function if exists dormouse.deliver(json, boolean);
 drop function if exists dormouse.complete(json);
 drop function if exists dormouse.sent(json);
 drop function if exists dormouse.commit_done(bigint, bigint[], bigint[], text[], bigint[], bigint[], text[]);
+drop function if exists dormouse.commit_done(bigint, bigint[], bigint[], text[], bigint[], bigint[], text[], integer[]);
+drop function if exists dormouse.commit_done(bigint, bigint[], bigint[], text[], bigint[], bigint[], text[], integer[], bigint[]);
 drop function if exists dormouse.claim(bigint, text, text[], text[], integer[], integer);
+drop function if exists dormouse.claim(
+    bigint, text, text[], text[], integer[], integer, integer, integer[], text[], integer[]
+);
+drop function if exists dormouse.start(
+    text, json, text, text, integer, text, integer, text, timestamptz, text, text[], boolean
+);
 drop function if exists dormouse.sleep_data(timestamptz, json);
 drop function if exists dormouse.opened_data(bigint, json, integer, timestamptz, json);
 drop function if exists dormouse.unread(bigint, bigint[]);
+drop function if exists dormouse.spawn_data(integer, integer, integer, integer, integer, timestamptz, json);

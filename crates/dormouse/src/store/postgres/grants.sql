@@ -11,7 +11,7 @@ begin
     revoke execute on all functions in schema dormouse from public;
     grant usage on schema dormouse to dormouse_engine, dormouse_read, dormouse_caller;
     grant select, insert, update, delete on all tables in schema dormouse to dormouse_engine;
-    grant usage on all sequences in schema dormouse to dormouse_engine;
+    grant usage, select on all sequences in schema dormouse to dormouse_engine;
     grant execute on all functions in schema dormouse to dormouse_engine;
     grant select on all tables in schema dormouse to dormouse_read;
     if to_regclass('dormouse.answers') is not null then

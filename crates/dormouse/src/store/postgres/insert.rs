@@ -11,6 +11,7 @@ use super::fault::unreadable;
 use super::gather::Write;
 use super::types::{Columns, batch, parse, when};
 use crate::limits::sorted;
+use crate::share::own_share;
 use crate::store::Written;
 use crate::{Delivered, History, Inserted, InstanceId, NewInstance, NewSignal, Result, SignalId};
 
@@ -83,6 +84,7 @@ pub(super) struct Arrival<'a> {
     await_in_us: Option<i64>,
     signals: Option<Vec<Sent<'a>>>,
     tags: Option<Vec<&'a str>>,
+    share: Option<String>,
     inbox_max: i32,
     inbox_bytes_max: i64,
 }
@@ -136,6 +138,7 @@ impl<'a> Arrival<'a> {
             await_in_us,
             signals: if new.signals.is_empty() { None } else { Some(new.signals.iter().map(sent).collect()) },
             tags: if new.tags.is_empty() { None } else { Some(sorted(&new.tags)) },
+            share: own_share(&new.namespace, new.share.as_deref()),
             inbox_max,
             inbox_bytes_max,
         }

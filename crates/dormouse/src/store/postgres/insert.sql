@@ -31,6 +31,7 @@ declare
     v_batch constant dormouse.arrival[] := p_batch;
     v_forks boolean;
     v_tagged boolean;
+    v_indexed constant boolean := exists (select from dormouse.indexes);
     v_left integer[]; -- places in the batch that are still to be inserted; null: all
     v_new bigint[];
     v_holders bigint[];
@@ -68,7 +69,7 @@ begin
             insert into dormouse.instances (
                 id, namespace, machine, version, status, step, seq, queue, priority, runnable_at, wake_at, awaits,
                 parent, parent_round, cascade, lane, blocked, keeps_history, key, key_scope, created_at,
-                changed_at, state, parent_index, tags
+                changed_at, state, parent_index, tags, share, depth, indexed
             )
             select id, namespace, machine, version,
                 case
@@ -80,7 +81,11 @@ begin
                 case when parent is not null then (select p.round + 1 from dormouse.instances p where p.id = fresh.parent) end,
                 coalesce(cascade, false), lane,
                 lane is not null and not parks and not coalesce(starts_at > v_now, false),
-                keeps, key, key_scope, v_now, v_now, state::json, parent_index, tags
+                keeps, key, key_scope, v_now, v_now, state::json, parent_index, tags, share, case
+                    when parent is null then coalesce(depth, 0)
+                    else (select p.depth from dormouse.instances p where p.id = fresh.parent)
+                end,
+                case when v_indexed then exists (select from dormouse.indexes x where x.machine = fresh.machine) end
             from fresh
             -- Two batches with the same keys in other orders must not wait for each other.
             order by namespace, key, ord

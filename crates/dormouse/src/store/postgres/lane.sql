@@ -93,36 +93,116 @@ begin
 end
 $$;
 
--- Hands on each of these lanes that nobody holds to the next in line, by instances_lane: strict order. Whoever
--- calls holds the lanes' locks, so what it sees of them is final. Tells in which queues a row can now run.
+-- How these lanes stand: the width that limits give each, which is 1 without one, and how many of it run and could run.
+-- Both are counted only as far as the width needs, by instances_lane.
+create or replace function dormouse.lane_places(p_namespaces text[], p_lanes text[])
+returns table (namespace text, lane text, width integer, running integer, ready integer)
+language sql stable rows 8 as $$
+    select l.namespace, l.lane, l.width, (
+        select count(*)::integer from (
+            select from dormouse.instances h
+            where h.lane is not null and h.namespace = l.namespace and h.lane = l.lane
+                and h.status = 'executing' limit l.width
+        ) counted
+    ), (
+        select count(*)::integer from (
+            select from dormouse.instances h
+            where h.lane is not null and h.namespace = l.namespace and h.lane = l.lane
+                and h.status = 'runnable' and not h.blocked limit l.width + 1
+        ) counted
+    )
+    from (
+        select touched.namespace, touched.lane, coalesce(
+            (select m.width from dormouse.limits m where m.namespace = touched.namespace and m.name = touched.lane),
+            (
+                select m.width from dormouse.limits m
+                where m.namespace = touched.namespace and m.name = split_part(touched.lane, '/', 1)
+            ),
+            1
+        ) as width
+        from (
+            select distinct t.namespace, t.lane from unnest(p_namespaces, p_lanes) t (namespace, lane)
+        ) touched
+    ) l
+$$;
+
+-- Lets the next in line of each of these lanes run, by instances_lane: strict order, as many as the lane has room for.
+-- Whoever calls holds the lanes' locks, so what it sees of them is final. Tells in which queues a row can now run.
 create or replace function dormouse.settle_lanes(p_namespaces text[], p_lanes text[]) returns text[]
 language plpgsql as $$
 declare
     v_queues text[];
+    v_narrow_namespaces text[];
+    v_narrow_lanes text[];
 begin
-    with lanes as (
-        select distinct namespace, lane from unnest(p_namespaces, p_lanes) touched (namespace, lane)
-    ), free as (
-        select (
+    with lanes as materialized (
+        select * from dormouse.lane_places(p_namespaces, p_lanes)
+    ), next as (
+        select n.id from lanes cross join lateral (
             select i.id from dormouse.instances i
             where i.lane is not null and i.namespace = lanes.namespace and i.lane = lanes.lane
                 and i.status = 'runnable' and i.blocked and not i.paused
-            order by i.priority, i.runnable_at, i.id limit 1
-        ) as id from lanes
-        where (
-            select true from dormouse.instances h
-            where h.lane is not null and h.namespace = lanes.namespace and h.lane = lanes.lane
-                and h.status = 'executing' limit 1
-        ) is null and (
-            select true from dormouse.instances h
-            where h.lane is not null and h.namespace = lanes.namespace and h.lane = lanes.lane
-                and h.status = 'runnable' and not h.blocked limit 1
-        ) is null
+            order by i.priority, i.runnable_at, i.id
+            limit greatest(lanes.width - lanes.running - lanes.ready, 0)
+        ) n
     ), opened as (
-        update dormouse.instances i set blocked = false from free where i.id = any (array[free.id])
+        update dormouse.instances i set blocked = false from next where i.id = any (array[next.id])
         returning i.queue
     )
-    select array_agg(distinct queue) into v_queues from opened;
+    select (select array_agg(distinct queue) from opened),
+        array_agg(namespace) filter (where ready > 0 and running + ready > width),
+        array_agg(lane) filter (where ready > 0 and running + ready > width)
+    into v_queues, v_narrow_namespaces, v_narrow_lanes from lanes;
+    if v_narrow_lanes is not null then
+        perform dormouse.narrow_lanes(v_narrow_namespaces, v_narrow_lanes);
+    end if;
     return v_queues;
+end
+$$;
+
+-- Has those stand in line again that could run though their lanes have become too narrow for them; the first in line go
+-- on. A row that is claimed at this moment is left alone: it runs.
+create or replace function dormouse.narrow_lanes(p_namespaces text[], p_lanes text[]) returns void
+language plpgsql as $$
+declare
+    v_ids constant bigint[] := array(
+        select surplus.id from dormouse.lane_places(p_namespaces, p_lanes) l cross join lateral (
+            select i.id from dormouse.instances i
+            where i.lane is not null and i.namespace = l.namespace and i.lane = l.lane
+                and i.status = 'runnable' and not i.blocked
+            order by i.priority, i.runnable_at, i.id
+            offset greatest(l.width - l.running, 0)
+        ) surplus
+    );
+begin
+    update dormouse.instances set blocked = true where id = any (array(
+        select id from dormouse.instances
+        where id = any (v_ids) and status = 'runnable' and not blocked
+        order by id for no key update skip locked
+    ));
+end
+$$;
+
+-- Moves rows whose outcomes lead to another lane, or out of their lane: they let go of their places, and wait for new ones.
+-- Whoever calls holds the locks of both lanes, and has applied the outcomes.
+create or replace function dormouse.change_lanes(p_batch dormouse.decided[], p_owned boolean[]) returns text[]
+language plpgsql as $$
+declare
+    v_namespaces text[];
+    v_lanes text[];
+begin
+    with moving as materialized (
+        select i.id, i.lane as left_lane, o.lane from unnest(p_batch) o
+        join dormouse.instances i on i.id = any (array[o.id])
+        where o.moves and p_owned[o.ord] and i.ended_at is null
+    ), moved as (
+        update dormouse.instances i set lane = m.lane, blocked = m.lane is not null and i.status = 'runnable'
+        from moving m where i.id = any (array[m.id])
+        returning i.namespace, m.left_lane, m.lane
+    )
+    select array_agg(moved.namespace), array_agg(touched.lane) into v_namespaces, v_lanes
+    from moved cross join lateral (values (moved.left_lane), (moved.lane)) touched (lane)
+    where touched.lane is not null;
+    return case when v_lanes is not null then dormouse.settle_lanes(v_namespaces, v_lanes) end;
 end
 $$;

@@ -38,6 +38,7 @@ pub(super) async fn register(db: &Db, worker: &NewWorker) -> Result<WorkerId> {
                 .bind(&machines)
                 .bind(&versions)
                 .bind(&declares)
+                .bind(&worker.transports)
         })
         .await?;
     Ok(WorkerId(row.value("id")?))

@@ -10,19 +10,22 @@ with recursive sets (awaits) as (
         where i.status = 'awaiting_signal' and i.awaits > sets.awaits order by i.awaits limit 1
     ) next
 )
-select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, blocked,
+select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, share, blocked,
     paused, cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index,
     waiting.awaits, wake_at, wake, inbox, barrier, round, worker,
-    left(last_error, 1000) as last_error, created_at, changed_at, ended_at
+    left(last_error, 1000) as last_error, created_at, changed_at, ended_at, runnable_at as place_at
 from sets cross join lateral (
     select * from dormouse.instances i
-    where i.status = 'awaiting_signal' and i.awaits >= sets.awaits and i.awaits <= sets.awaits and ($1::bigint is null or i.id > $1)
+    where i.status = 'awaiting_signal' and i.awaits >= sets.awaits and i.awaits <= sets.awaits 
+        and ($1::bigint is null or (i.runnable_at, i.id) > (
+            coalesce($15::timestamptz, (select runnable_at from dormouse.instances where id = $1)), $1
+        ))
         and ($2::text is null or namespace = $2) and ($3::text is null or machine = $3)
         and ($4::text is null or status = $4) and ($5::text is null or queue = $5)
         and ($6::timestamptz is null or created_at >= $6) and ($7::timestamptz is null or created_at < $7)
         and ($9::text is null or (key >= $9 and key < $10)) and ($14::bigint is null or parent = $14)
         and (not $11::boolean or parent is null) and ($12::text[] is null or tags @> $12)
-    order by i.awaits, i.id limit $8
+    order by i.awaits, i.runnable_at, i.id limit $8
 ) waiting
 where $13 = any (sets.awaits)
-order by id limit $8
+order by runnable_at, id limit $8

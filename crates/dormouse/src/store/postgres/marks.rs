@@ -70,6 +70,8 @@ mod tests {
             hold: Hold::Release,
             run: None,
             handed: Handed::default(),
+            lane: None,
+            mail: vec![],
         };
         let lost = Marks::default();
         lost.add(&[commit(1, 4), commit(2, 4)]);

@@ -7,7 +7,9 @@ use super::deliver::address;
 use super::types::Columns;
 use crate::limits::check_tag_count;
 use crate::limits::sorted;
-use crate::store::{Amend, AmendRequest, Brake, Cancel, CancelRequest, Effects, TagChange, Written};
+use crate::store::{
+    Amend, AmendRequest, Brake, Cancel, CancelRequest, Effects, TagChange, Written, share_id,
+};
 use crate::{At, Error, InstanceId, Result, Target};
 
 pub(super) async fn cancel(
@@ -139,6 +141,17 @@ pub(super) async fn pause_queue(db: &Db, namespace: &str, queue: &str, brake: Br
     };
     db.all(|| sqlx::query(sql).bind(namespace).bind(queue)).await?;
     Ok(Written { value: (), effects })
+}
+
+pub(super) async fn weigh(db: &Db, namespace: &str, share: &str, weight: u32) -> Result<()> {
+    let id = share_id(namespace, Some(share));
+    if weight == 1 {
+        db.all(|| sqlx::query("delete from dormouse.shares where share = $1").bind(&id)).await?;
+    } else {
+        let sql = include_str!("weigh.sql");
+        db.all(|| sqlx::query(sql).bind(&id).bind(namespace).bind(weight as i32)).await?;
+    }
+    Ok(())
 }
 
 /// An expected `seq` as the database takes it. One that is too large for it is one that no instance has.

@@ -74,15 +74,18 @@ impl Pokes {
 
     /// Adds to the next poke.
     pub(super) fn add(&self, effects: &Effects) {
-        if *effects == Effects::default() {
+        // Whoever sends mail delivers it: others need not look.
+        let effects = Effects { mail: false, ..effects.clone() };
+        if effects == Effects::default() {
             return;
         }
-        self.lock().merge(effects.clone());
+        self.lock().merge(effects);
         self.news.notify_one();
     }
 
     fn take(&self) -> Poke {
-        let Effects { queues, wake_at, mut ended, mut cancel, braked } = std::mem::take(&mut *self.lock());
+        let Effects { queues, wake_at, mut ended, mut cancel, braked, .. } =
+            std::mem::take(&mut *self.lock());
         ended.truncate(IDS_MAX);
         cancel.truncate(IDS_MAX / 4);
         Poke { from: self.from, queues, wake_at, ended, cancel, braked }
@@ -168,7 +171,7 @@ fn hear(own: u64, hub: &Hub, payload: &str) {
     match serde_json::from_str::<Poke>(payload) {
         Ok(poke) if poke.from == own => {}
         Ok(Poke { queues, wake_at, ended, cancel, braked, .. }) => {
-            hub.apply(&Effects { queues, wake_at, ended, cancel, braked });
+            hub.apply(&Effects { queues, wake_at, ended, cancel, braked, mail: false });
         }
         Err(error) => tracing::debug!(%error, "ignoring a poke that cannot be parsed"),
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use jiff::Timestamp;
 use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
@@ -10,14 +11,16 @@ use super::db::{Db, Statement};
 use super::deliver::address;
 use super::lease::declared;
 use super::progress::reports;
+use super::search::{candidates, searching};
 use super::types::{Columns, Moment, readable, strange};
 use crate::store::{
-    About, Addressee, Backlog, Bounds, Count, Declarations, Events, Filter, Namespaces, PAGE_BYTES_MAX,
-    PLACES_MAX, Page, Portion, Progress, QUEUES_MAX, Queries, QueueView, Reply, Reports, Situation, Stats,
-    WorkerView, counted,
+    About, Addressee, Backlog, Bounds, Count, Declarations, Events, Filter, LaneView, Looked, Namespaces,
+    PAGE_BYTES_MAX, PLACES_MAX, Page, Portion, Progress, QUEUES_MAX, Queries, QueueView, Reply, Reports,
+    Situation, Stats, WorkerView, counted, share_name,
 };
 use crate::{
-    Event, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, SignalId, Status, Target, WorkerId,
+    Event, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, ShareWeight, SignalId, Status,
+    Target, WorkerId,
 };
 
 impl Queries for PostgresStore {
@@ -78,6 +81,14 @@ impl Queries for PostgresStore {
         Box::pin(async move { backlog(&self.db, namespace.as_deref()).await })
     }
 
+    fn shares(&self, namespace: Option<String>) -> Reply<'_, Vec<ShareWeight>> {
+        Box::pin(async move {
+            let sql = include_str!("shares.sql");
+            let rows = self.db.all(|| sqlx::query(sql).bind(&namespace).bind(QUEUES_MAX as i64)).await?;
+            rows.iter().map(share_weight).collect()
+        })
+    }
+
     fn reports(&self, which: Reports, rows_max: usize) -> Reply<'_, Vec<Progress>> {
         Box::pin(reports(&self.db, which, rows_max))
     }
@@ -113,23 +124,43 @@ fn addressee(row: &PgRow) -> Result<Option<Addressee>> {
 
 async fn list(db: &Db, filter: &Filter) -> Result<Page> {
     if asks_for_nul(filter) {
-        return Ok(Page::default());
+        let looked = filter.is_search().then_some(Looked { rows: 0, indexed: true });
+        return Ok(Page { looked, ..Page::default() });
     }
-    let rows = db.all(|| listing(filter)).await?;
+    let candidates = if filter.is_search() { Some(candidates(db, filter).await?) } else { None };
+    let rows = match &candidates {
+        Some(candidates) => db.all(|| searching(filter, candidates)).await?,
+        None => db.all(|| listing(filter)).await?,
+    };
     let (shown, more) = (rows.len().min(filter.limit), rows.len() > filter.limit);
     let mut instances = readable(&rows[..shown], instance)?;
+    let place_at = |id: InstanceId| -> Result<Option<Timestamp>> {
+        let column = match filter {
+            filter if filter.is_search() => return Ok(None),
+            Filter { awaiting: Some(_), .. } => "place_at",
+            filter if filter.is_by_failure() => "ended_at",
+            _ => return Ok(None),
+        };
+        let is_it = |row: &&PgRow| row.value::<i64>("id").is_ok_and(|its| its == id.0);
+        rows.iter().find(is_it).map_or(Ok(None), |row| row.moment_or_none(column))
+    };
     let last = rows[..shown].last().filter(|_| more);
     let mut next = last.map(|last| last.value("id").map(InstanceId)).transpose()?;
+    next = next.or(candidates.as_ref().and_then(|candidates| candidates.goes_on_after));
     if !filter.heads_only && !instances.is_empty() {
         let (whole, read) = with_documents(db, &instances).await?;
         if read < instances.len() {
             next = Some(instances[read - 1].id);
         }
         // One that has moved on since it was found may be in another status by now.
-        let fits = |instance: &Instance| filter.status.is_none_or(|status| status == instance.status);
+        let fits = |instance: &Instance| {
+            filter.status.is_none_or(|status| status == instance.status)
+                && (filter.statuses.is_empty() || filter.statuses.contains(&instance.status))
+        };
         instances = whole.into_iter().filter(fits).collect();
     }
-    Ok(Page { instances, next })
+    let next_at = next.map_or(Ok(None), place_at)?;
+    Ok(Page { instances, next, next_at, looked: candidates.map(|candidates| candidates.looked()) })
 }
 
 /// These instances with their documents, until those are enough for a page, and how many were looked at for it. One that
@@ -152,39 +183,47 @@ async fn with_documents(db: &Db, heads: &[Instance]) -> Result<(Vec<Instance>, u
 
 /// Whether a filter names what nobody can have because the database has no such text.
 fn asks_for_nul(filter: &Filter) -> bool {
-    let Filter { namespace, machine, queue, key_prefix, awaiting, tags, .. } = filter;
-    let one = [namespace, machine, queue, key_prefix, awaiting].into_iter().flatten();
-    one.chain(tags).any(|text| text.contains('\0'))
+    let Filter { namespace, machine, queue, key_prefix, awaiting, tags, step, error, conditions, .. } =
+        filter;
+    let one = [namespace, machine, queue, key_prefix, awaiting, step, error].into_iter().flatten();
+    let values = conditions.iter().map(|condition| condition.value.text());
+    one.chain(tags).map(String::as_str).chain(values).any(|text| text.contains('\0'))
+}
+
+/// A statement with what every list takes.
+pub(super) fn common<'q>(filter: &'q Filter, sql: &'static str) -> Statement<'q> {
+    // One more than asked for tells whether there is a next page.
+    let limit = filter.limit.saturating_add(1).min(i64::MAX as usize) as i64;
+    sqlx::query(sql)
+        .bind(filter.after.map(|id| id.0))
+        .bind(&filter.namespace)
+        .bind(&filter.machine)
+        .bind(filter.status.map(Status::as_str))
+        .bind(&filter.queue)
+        .bind(filter.created_from.map(Moment))
+        .bind(filter.created_before.map(Moment))
+        .bind(limit)
+        .bind(&filter.key_prefix)
+        .bind(filter.key_prefix.as_ref().map(|prefix| format!("{prefix}\u{10FFFF}")))
+        .bind(filter.roots)
+        .bind((!filter.tags.is_empty()).then_some(&filter.tags))
 }
 
 fn listing(filter: &Filter) -> Statement<'_> {
-    let common = |sql: &'static str| {
-        // One more than asked for tells whether there is a next page.
-        let limit = filter.limit.saturating_add(1).min(i64::MAX as usize) as i64;
-        sqlx::query(sql)
-            .bind(filter.after.map(|id| id.0))
-            .bind(&filter.namespace)
-            .bind(&filter.machine)
-            .bind(filter.status.map(Status::as_str))
-            .bind(&filter.queue)
-            .bind(filter.created_from.map(Moment))
-            .bind(filter.created_before.map(Moment))
-            .bind(limit)
-            .bind(&filter.key_prefix)
-            .bind(filter.key_prefix.as_ref().map(|prefix| format!("{prefix}\u{10FFFF}")))
-            .bind(filter.roots)
-            .bind((!filter.tags.is_empty()).then_some(&filter.tags))
-    };
+    let common = |sql: &'static str| common(filter, sql);
     match filter {
-        Filter { awaiting: Some(name), .. } => {
-            common(include_str!("list_awaiting.sql")).bind(name).bind(filter.parent.map(|id| id.0))
-        }
+        Filter { awaiting: Some(name), .. } => common(include_str!("list_awaiting.sql"))
+            .bind(name)
+            .bind(filter.parent.map(|id| id.0))
+            .bind(filter.after_at.map(Moment)),
         Filter { parent: Some(id), .. } => common(include_str!("list_by_parent.sql")).bind(id.0),
         Filter { key_prefix: Some(_), namespace: Some(_), .. } => common(include_str!("list_by_key.sql")),
         Filter { tags, namespace: Some(_), .. } if !tags.is_empty() => {
             common(include_str!("list_by_tag.sql"))
         }
-        Filter { status: Some(Status::Failed), .. } => common(include_str!("list_failed.sql")),
+        filter if filter.is_by_failure() => {
+            common(include_str!("list_failed.sql")).bind(filter.after_at.map(Moment))
+        }
         _ => common(include_str!("list.sql")),
     }
 }
@@ -232,6 +271,13 @@ fn inbox_signal(row: &PgRow) -> Result<InboxSignal> {
     })
 }
 
+fn lane_view(row: &PgRow) -> Result<LaneView> {
+    let width = row.value::<Option<i32>>("width")?.map(|width| width as u32);
+    let holders: Vec<i64> = row.value("holders")?;
+    let holders = holders.into_iter().map(InstanceId).collect();
+    Ok(LaneView { width: width.unwrap_or(1), is_limited: width.is_some(), holders })
+}
+
 async fn situation(db: &Db, namespace: &str, target: &Target) -> Result<Option<Situation>> {
     let Some(instance) = head(db, namespace, target).await? else { return Ok(None) };
     let sql = include_str!("situation.sql");
@@ -239,11 +285,14 @@ async fn situation(db: &Db, namespace: &str, target: &Target) -> Result<Option<S
     let Some(row) = rows.first() else { return Ok(None) };
     let now = row.moment("now")?;
     let workers = workers(db).await?.into_iter().filter(|worker| worker.lease_until >= now).collect();
+    let lane = instance.lane.as_ref().map(|_| lane_view(row)).transpose()?;
     Ok(Some(Situation {
         now,
         queue_paused: row.value("queue_paused")?,
-        lane_holder: row.value::<Option<i64>>("lane_holder")?.map(InstanceId),
+        lane,
         ahead: row.number("ahead")?,
+        urgent: row.number("urgent")?,
+        weight: row.number("weight")?,
         instance,
         workers,
     }))
@@ -275,7 +324,8 @@ async fn stats(db: &Db, namespace: Option<&str>) -> Result<Stats> {
     let paused = "select namespace, queue from dormouse.paused_queues where $1::text is null or namespace = $1 \
                   order by namespace, queue limit $2";
     let paused = db.all(|| sqlx::query(paused).bind(namespace).bind(QUEUES_MAX as i64)).await?;
-    let next = "select min(wake_at) as next from dormouse.instances where wake_at is not null";
+    let next = "select (select min(wake_at) from dormouse.instances where wake_at is not null) as next, \
+        (select min(deliver_at) from dormouse.mail) as next_mail";
     let next = db.one(|| sqlx::query(next)).await?;
     let queue = |row: &PgRow| -> Result<QueueView> {
         Ok(QueueView { namespace: row.value("namespace")?, name: row.value("queue")?, paused: true })
@@ -288,6 +338,7 @@ async fn stats(db: &Db, namespace: Option<&str>) -> Result<Stats> {
         paused_queues: paused.iter().map(queue).collect::<Result<_>>()?,
         workers: workers(db).await?,
         next_wake_at: next.moment_or_none("next")?,
+        next_mail_at: next.moment_or_none("next_mail")?,
     })
 }
 
@@ -319,12 +370,19 @@ fn worker(row: &PgRow) -> Result<WorkerView> {
         queues: row.value("queues")?,
         machines: machines.into_iter().zip(versions.into_iter().map(|version| version as u32)).collect(),
         claims: row.number("claims")?,
+        transports: row.value("transports")?,
     })
 }
 
 /// An instance with its documents.
 fn whole(row: &PgRow) -> Result<Instance> {
     Ok(Instance { state: row.json("state")?, output: row.json_or_none("output")?, ..instance(row)? })
+}
+
+fn share_weight(row: &PgRow) -> Result<ShareWeight> {
+    let (share, namespace): (&str, String) = (row.value("share")?, row.value("namespace")?);
+    let share = share_name(share).unwrap_or(&namespace).to_owned();
+    Ok(ShareWeight { namespace, share, weight: row.number("weight")? })
 }
 
 /// A head.
@@ -343,6 +401,7 @@ fn instance(row: &PgRow) -> Result<Instance> {
         queue: row.value("queue")?,
         priority: row.value("priority")?,
         lane: row.value("lane")?,
+        share: row.value::<Option<&str>>("share")?.and_then(share_name).map(str::to_owned),
         lane_blocked: row.value("blocked")?,
         paused: row.value("paused")?,
         cancel_requested: row.value("cancel_requested")?,

@@ -79,7 +79,8 @@ pub(super) async fn commit_with(
     match receipt {
         Some(receipt @ (Receipt::Held { .. } | Receipt::Released)) => {
             let value = commit_it(db, own, worker, outcome, receipt).await?;
-            Ok(Written { value, effects })
+            let mail = !outcome.mail.is_empty();
+            Ok(Written { value, effects: Effects { mail, ..effects } })
         }
         Some(receipt) => {
             roll_back(db, own).await?;

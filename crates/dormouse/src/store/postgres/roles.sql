@@ -56,7 +56,7 @@ alter default privileges for role dormouse_migrate revoke execute on functions f
 alter default privileges for role dormouse_migrate in schema dormouse
     grant select, insert, update, delete on tables to dormouse_engine;
 alter default privileges for role dormouse_migrate in schema dormouse
-    grant usage on sequences to dormouse_engine;
+    grant usage, select on sequences to dormouse_engine;
 alter default privileges for role dormouse_migrate in schema dormouse
     grant execute on functions to dormouse_engine;
 alter default privileges for role dormouse_migrate in schema dormouse

@@ -27,6 +27,12 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0017_counts_by_namespace.sql"),
     include_str!("migrations/0018_inboxes.sql"),
     include_str!("migrations/0019_decided.sql"),
+    include_str!("migrations/0020_limits.sql"),
+    include_str!("migrations/0021_mail.sql"),
+    include_str!("migrations/0022_transports.sql"),
+    include_str!("migrations/0023_since_when.sql"),
+    include_str!("migrations/0024_shares.sql"),
+    include_str!("migrations/0025_indexes.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
 const FUNCTIONS: &[&str] = &[
@@ -35,15 +41,18 @@ const FUNCTIONS: &[&str] = &[
     include_str!("effects.sql"),
     include_str!("feed.sql"),
     include_str!("counts.sql"),
+    include_str!("indexes.sql"),
     include_str!("key.sql"),
     include_str!("lock.sql"),
     include_str!("lane.sql"),
     include_str!("change.sql"),
+    include_str!("limit.sql"),
     include_str!("apply.sql"),
     include_str!("unit.sql"),
     include_str!("complete.sql"),
     include_str!("deliver.sql"),
     include_str!("insert.sql"),
+    include_str!("turns.sql"),
     include_str!("claim.sql"),
     include_str!("commit_next.sql"),
     include_str!("commit_done.sql"),
@@ -51,6 +60,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("commit.sql"),
     include_str!("operate.sql"),
     include_str!("amend.sql"),
+    include_str!("mail.sql"),
     include_str!("report.sql"),
     include_str!("rest.sql"),
     include_str!("due.sql"),
@@ -62,6 +72,8 @@ const FUNCTIONS: &[&str] = &[
     include_str!("plans.sql"),
     include_str!("grants.sql"),
 ];
+/// A migration whose file has this line leaves everything in place that engines of the version before use.
+const EXPANDS: &str = "-- expands:";
 /// Where a database says what it holds.
 const HEAD: &str = include_str!("migrations/schema.sql");
 
@@ -80,8 +92,10 @@ pub(super) async fn migrate(conn: &mut PgConnection) -> Result<Migrated> {
     let mut tx = conn.begin_with("begin isolation level read committed").await?;
     sqlx::raw_sql("select pg_advisory_xact_lock(1685025391)").execute(&mut *tx).await?;
     sqlx::raw_sql(HEAD).execute(&mut *tx).await?;
-    let (from, functions) = found(&mut tx).await?;
-    check_known(from)?;
+    let Found { version: from, functions, .. } = found(&mut tx).await?;
+    if from > MIGRATIONS.len() as u32 {
+        return Err(newer(from));
+    }
     let to = MIGRATIONS.len() as u32;
     if from < to || functions != functions_digest() {
         sqlx::raw_sql(AssertSqlSafe(script_from(from))).execute(&mut *tx).await?;
@@ -90,16 +104,26 @@ pub(super) async fn migrate(conn: &mut PgConnection) -> Result<Migrated> {
     Ok(Migrated { from, to })
 }
 
-/// Refuses a database whose schema is not exactly ours.
+/// Refuses a database whose schema is not ours, unless it is a newer one that engines of our version may run on: then this
+/// is an upgrade under way.
 pub(super) async fn check(conn: &mut PgConnection) -> Result<()> {
     let there =
         sqlx::raw_sql("select to_regclass('dormouse.schema') is not null as there").fetch_one(&mut *conn);
-    let (version, functions) =
-        if there.await?.try_get("there")? { found(conn).await? } else { (0, String::new()) };
-    check_known(version)?;
+    let found = if there.await?.try_get("there")? { found(conn).await? } else { Found::default() };
     let known = MIGRATIONS.len() as u32;
-    if version < known || functions != functions_digest() {
-        return Err(Error::OlderSchema { found: version, known });
+    if found.version > known {
+        if known < found.oldest {
+            return Err(newer(found.version));
+        }
+        tracing::info!(
+            found = found.version,
+            known,
+            "the database has a newer schema that this program may run on: finish the upgrade soon"
+        );
+        return Ok(());
+    }
+    if found.version < known || found.functions != functions_digest() {
+        return Err(Error::OlderSchema { found: found.version, known });
     }
     Ok(())
 }
@@ -118,28 +142,57 @@ fn script_from(version: u32) -> String {
     let mut script = MIGRATIONS[version as usize..].join("\n");
     script.push_str(&FUNCTIONS.join("\n"));
     let (to, digest) = (MIGRATIONS.len(), functions_digest());
-    script.push_str(&format!("\nupdate dormouse.schema set version = {to}, functions = '{digest}';\n"));
+    let oldest = oldest();
+    script.push_str(&format!(
+        "\nupdate dormouse.schema set version = {to}, functions = '{digest}', oldest = {oldest};\n"
+    ));
     script
 }
 
-async fn found(conn: &mut PgConnection) -> Result<(u32, String)> {
-    let row = sqlx::raw_sql("select version, functions from dormouse.schema").fetch_one(conn).await?;
-    Ok((row.try_get::<i32, _>("version")? as u32, row.try_get("functions")?))
+/// The oldest version whose engines may run on this schema: it goes back over migrations that only expand.
+fn oldest() -> u32 {
+    let expanding = MIGRATIONS
+        .iter()
+        .rev()
+        .take_while(|migration| migration.lines().any(|line| line.starts_with(EXPANDS)));
+    (MIGRATIONS.len() - expanding.count()) as u32
 }
 
-fn check_known(found: u32) -> Result<()> {
+/// What a database says of its schema.
+#[derive(Default)]
+struct Found {
+    version: u32,
+    functions: String,
+    oldest: u32,
+}
+
+async fn found(conn: &mut PgConnection) -> Result<Found> {
+    // Schemas before the 20th do not say the oldest: engines of no other version run on them.
+    let sql = "select version, functions, coalesce((to_jsonb(s) ->> 'oldest')::integer, version) as oldest \
+        from dormouse.schema s";
+    let row = sqlx::raw_sql(sql).fetch_one(conn).await?;
+    let number = |name: &str| row.try_get::<i32, _>(name).map(|number| number as u32);
+    Ok(Found { version: number("version")?, functions: row.try_get("functions")?, oldest: number("oldest")? })
+}
+
+fn newer(found: u32) -> Error {
     let known = MIGRATIONS.len() as u32;
-    if found > known {
-        return Err(Error::NewerSchema {
-            path: "the database".into(),
-            found: found.into(),
-            known: known.into(),
-        });
-    }
-    Ok(())
+    Error::NewerSchema { path: "the database".into(), found: found.into(), known: known.into() }
 }
 
 /// A fingerprint of the functions: a schema of our version with other functions is not ours.
 fn functions_digest() -> String {
     digest(FUNCTIONS.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_reaches_back_over_migrations_that_only_expand() {
+        let newest = MIGRATIONS.last().expect("there are migrations");
+        let expands = newest.lines().any(|line| line.starts_with(EXPANDS));
+        assert_eq!(oldest() < MIGRATIONS.len() as u32, expands);
+    }
 }

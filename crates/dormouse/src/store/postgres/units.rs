@@ -1,6 +1,7 @@
 //! Units and interactions.
 
 mod outbox;
+mod outboxes;
 mod query;
 
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::clock::micros;
 use crate::limits::storable;
 use crate::store::{
     Assigned, Completed, Completion, Effects, InteractionCount, InteractionFilter, Namespaces, Outbox,
-    Portion, Refusal, Reply, SendReport, UnitStore, Which, Written,
+    OutboxDepth, Portion, Refusal, Reply, SendReport, UnitStore, Which, Written,
 };
 use crate::{Dispatch, Error, InstanceId, Interaction, InteractionId, Json, Result, UnitId, UnitView};
 
@@ -70,6 +71,10 @@ impl UnitStore for PostgresStore {
 
     fn interactions(&self, filter: InteractionFilter) -> Reply<'_, Portion<Interaction>> {
         Box::pin(async move { query::interactions(&self.db, &filter).await })
+    }
+
+    fn outboxes(&self, namespace: Option<String>) -> Reply<'_, Vec<OutboxDepth>> {
+        Box::pin(async move { outboxes::outboxes(&self.db, namespace.as_deref()).await })
     }
 
     fn count_interactions(&self, filter: InteractionFilter) -> Reply<'_, Vec<InteractionCount>> {

@@ -60,12 +60,12 @@ fn mark_paused(conn: &Connection, namespace: Option<&str>, queues: &mut Vec<Queu
 fn mark_oldest(conn: &Connection, queues: &mut [QueueDepth]) -> Result<()> {
     let mut sql = conn.prepare_cached(include_str!("backlog_oldest.sql"))?;
     let places = index(queues);
-    let mut last = (String::new(), String::new(), 0_i64, String::new(), i64::MIN);
+    let mut last = (String::new(), String::new(), 0_i64, String::new(), i64::MIN, String::new());
     for _ in 0..HOPS_MAX {
         let line = sql
-            .query_row((&last.0, &last.1, last.2, &last.3, last.4), |row| {
-                let line = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?);
-                Ok((line, timestamp(row.get(5)?)))
+            .query_row((&last.0, &last.1, last.2, &last.3, last.4, &last.5), |row| {
+                let line = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?);
+                Ok((line, timestamp(row.get(6)?)))
             })
             .optional()?;
         let Some((line, at)) = line else { break };
@@ -81,15 +81,14 @@ fn mark_oldest(conn: &Connection, queues: &mut [QueueDepth]) -> Result<()> {
 pub(super) fn awaiting(conn: &Connection, namespace: Option<&str>) -> Result<Vec<Awaited>> {
     let mut next = conn.prepare_cached(include_str!("backlog_names.sql"))?;
     let mut count = conn.prepare_cached(include_str!("backlog_awaiting.sql"))?;
-    let mut since = conn.prepare_cached("select changed_at from instances where id = ?1")?;
+    let mut longest = conn.prepare_cached(include_str!("backlog_longest.sql"))?;
     let mut awaiting = Vec::new();
     let mut last = String::new();
     for _ in 0..HOPS_MAX {
         let Some(set) = next.query_row([&last], |row| row.get::<_, Option<String>>(0))? else { break };
-        let counted = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, Option<i64>>(1)?));
-        let (count, oldest) = count.query_row((&set, namespace, AWAITING_MAX), counted)?;
-        if let Some(oldest) = oldest {
-            let since = since.query_row([oldest], |row| row.get(0))?;
+        let first = longest.query_row((&set, namespace), |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        if let Some((oldest, since)) = first {
+            let count = count.query_row((&set, namespace, AWAITING_MAX), |row| row.get(0))?;
             let (oldest, since) = (InstanceId(oldest), timestamp(since));
             let names = readable(Some(oldest.0), names(Some(&set)))?;
             awaiting.extend(names.map(|names| Awaited { names, count, oldest, since }));

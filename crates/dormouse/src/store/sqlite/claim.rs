@@ -1,16 +1,15 @@
 //! Claiming: the first runnable rows of the machines a worker runs.
 
-use std::rc::Rc;
-
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Row as SqlRow};
+use rusqlite::{Connection, ErrorCode, Row as SqlRow};
 
 use super::counts::Place;
 use super::fault::is_strange;
 use super::lease::holds_lease;
 use super::query;
 use super::row::{key_scope, names, place, status, wake};
-use super::tx::Tx;
-use crate::store::{Claim, Claimed, Namespaces, READ_WITH_CLAIM_MAX, Reading};
+use super::turns::{self, Next};
+use super::tx::{Tx, timestamp};
+use crate::store::{Claim, Claimed, READ_WITH_CLAIM_MAX, Reading, Turn};
 use crate::{At, ChildView, Error, InstanceId, Json, ParentRef, Result, Status};
 
 /// The most children that come with a claim.
@@ -21,126 +20,16 @@ pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
     if !holds_lease(tx, claim.worker)? {
         return Ok(Vec::new());
     }
-    let lines = lines(tx, claim)?;
     let mut claimed = Vec::with_capacity(claim.rows_max);
-    for candidate in first(tx, &lines, claim.rows_max)? {
-        claimed.extend(take(tx, claim, candidate.id)?);
+    for next in turns::first(tx, claim)? {
+        claimed.extend(take(tx, claim, next)?);
     }
     Ok(claimed)
 }
 
-/// Rows that stand in one line, by priority, then time: those of one machine in one queue, of one namespace or of all.
-struct Line<'a> {
-    queue: &'a str,
-    machine: &'a str,
-    version: u32,
-    namespace: Option<Rc<str>>,
-}
-
-/// A row that can be claimed. In claim order, then by its line.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
-    priority: i32,
-    runnable_at: i64,
-    id: i64,
-    line: usize,
-}
-
-/// The lines that a worker may claim from. One that serves all namespaces has a line for each machine. While a queue
-/// of that name is paused in some namespace, each namespace with rows has its own, so that the paused ones are left out.
-fn lines<'a>(tx: &Tx<'_>, claim: &'a Claim) -> Result<Vec<Line<'a>>> {
-    let queue = claim.queue.as_str();
-    let is_paused = |namespace: &str| -> Result<bool> {
-        Ok(tx.sql(include_str!("queue_paused.sql"))?.exists((namespace, queue))?)
-    };
-    let mut lines = Vec::new();
-    let mut add =
-        |machine: &'a str, version, namespace| lines.push(Line { queue, machine, version, namespace });
-    let runs = || claim.machines.iter().map(|(machine, version)| (machine.as_str(), *version));
-    match &claim.namespaces {
-        Namespaces::Only(namespaces) => {
-            for (index, namespace) in namespaces.iter().enumerate() {
-                if namespaces[..index].contains(namespace) || is_paused(namespace)? {
-                    continue;
-                }
-                let namespace: Rc<str> = namespace.as_str().into();
-                runs().for_each(|(machine, version)| add(machine, version, Some(namespace.clone())));
-            }
-        }
-        Namespaces::All if !tx.sql("select 1 from paused_queues where queue = ?1")?.exists([queue])? => {
-            runs().for_each(|(machine, version)| add(machine, version, None));
-        }
-        Namespaces::All => {
-            for (machine, version) in runs() {
-                let mut last = String::new();
-                while let Some(namespace) = namespace_after(tx, queue, (machine, version), &last)? {
-                    if !is_paused(&namespace)? {
-                        add(machine, version, Some(namespace.as_str().into()));
-                    }
-                    last = namespace;
-                }
-            }
-        }
-    }
-    Ok(lines)
-}
-
-fn namespace_after(tx: &Tx<'_>, queue: &str, run: (&str, u32), last: &str) -> Result<Option<String>> {
-    let mut sql = tx.sql(include_str!("claim_namespace.sql"))?;
-    Ok(sql.query_row((queue, run.0, run.1, last), |row| row.get(0)).optional()?)
-}
-
-/// The first rows over all lines. Each line is asked for its share of them, and asked for more only while everything it
-/// gave is among the first: what is read does not grow with the number of lines times the rows wanted.
-fn first(tx: &Tx<'_>, lines: &[Line<'_>], rows_max: usize) -> Result<Vec<Candidate>> {
-    let share = rows_max.div_ceil(lines.len().max(1));
-    let mut asked = vec![share; lines.len()];
-    let mut first = Vec::new();
-    for (index, line) in lines.iter().enumerate() {
-        line.first(tx, index, share, &mut first)?;
-    }
-    loop {
-        first.sort_unstable();
-        first.truncate(rows_max);
-        let mut gave = vec![0; lines.len()];
-        first.iter().for_each(|candidate| gave[candidate.line] += 1);
-        let has_more = |index: &usize| gave[*index] == asked[*index] && asked[*index] < rows_max;
-        let deep: Vec<usize> = (0..lines.len()).filter(has_more).collect();
-        if deep.is_empty() {
-            return Ok(first);
-        }
-        first.retain(|candidate| deep.binary_search(&candidate.line).is_err());
-        for index in deep {
-            asked[index] = (asked[index] * 4).min(rows_max);
-            lines[index].first(tx, index, asked[index], &mut first)?;
-        }
-    }
-}
-
-impl Line<'_> {
-    fn first(&self, tx: &Tx<'_>, line: usize, rows_max: usize, into: &mut Vec<Candidate>) -> Result<()> {
-        let Self { queue, machine, version, namespace } = self;
-        let rows_max = rows_max as i64;
-        let mut sql;
-        let mut rows = match namespace {
-            Some(namespace) => {
-                sql = tx.sql(include_str!("claim.sql"))?;
-                sql.query((queue, machine, version, &**namespace, rows_max))?
-            }
-            None => {
-                sql = tx.sql(include_str!("claim_line.sql"))?;
-                sql.query((queue, machine, version, rows_max))?
-            }
-        };
-        while let Some(row) = rows.next()? {
-            into.push(Candidate { id: row.get(0)?, priority: row.get(1)?, runnable_at: row.get(2)?, line });
-        }
-        Ok(())
-    }
-}
-
 /// Takes one row and gathers what its step may ask for; `None` if its key forbids that it runs.
-fn take(tx: &mut Tx<'_>, claim: &Claim, id: i64) -> Result<Option<Claimed>> {
+fn take(tx: &mut Tx<'_>, claim: &Claim, next: Next) -> Result<Option<Claimed>> {
+    let Next { id, turn } = next;
     match tx.sql(include_str!("claim_take.sql"))?.execute((id, claim.worker.0, tx.now_us())) {
         Ok(_) => {}
         // A key that counts as taken in `executing` is held by another: that row fails, and it alone.
@@ -154,7 +43,7 @@ fn take(tx: &mut Tx<'_>, claim: &Claim, id: i64) -> Result<Option<Claimed>> {
         Err(error) => return Err(error.into()),
     }
     let mut sql = tx.sql(include_str!("claim_read.sql"))?;
-    let read = sql.query_row([id], |row| read(tx, InstanceId(id), row));
+    let read = sql.query_row([id], |row| read(tx, InstanceId(id), turn, row));
     let Taken { mut claimed, inbox, inbox_bytes, round } = match read {
         Err(error) if is_strange(&error) => {
             set_aside(tx, id, &error.to_string())?;
@@ -234,7 +123,7 @@ struct Taken {
     round: Option<u32>,
 }
 
-fn read(tx: &Tx<'_>, id: InstanceId, row: &SqlRow<'_>) -> rusqlite::Result<Taken> {
+fn read(tx: &Tx<'_>, id: InstanceId, turn: Turn, row: &SqlRow<'_>) -> rusqlite::Result<Taken> {
     let awaits = row.get_ref(7)?.as_str_or_null()?;
     let barrier: Option<u32> = row.get(9)?;
     let round: u32 = row.get(10)?;
@@ -253,11 +142,13 @@ fn read(tx: &Tx<'_>, id: InstanceId, row: &SqlRow<'_>) -> rusqlite::Result<Taken
         is_apart: false,
         keeps_history: row.get(11)?,
         lane: row.get(18)?,
+        turn,
         barrier,
         round,
         key: row.get(12)?,
         key_scope: key_scope(row.get_ref(19)?.as_str_or_null()?)?,
         parent: parent(row)?,
+        runnable_at: timestamp(row.get(20)?),
         now: tx.now(),
     };
     let (inbox, inbox_bytes) = (row.get(8)?, row.get(17)?);

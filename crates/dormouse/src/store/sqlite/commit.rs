@@ -5,6 +5,7 @@ use rusqlite::{OptionalExtension, params};
 use super::barrier;
 use super::counts::Place;
 use super::insert::{Parentage, insert};
+use super::mail;
 use super::operate::end_or_undo_tree;
 use super::query::{inbox, inbox_signal};
 use super::row::{Row, run_columns};
@@ -38,7 +39,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
         end_or_undo_tree(tx, row)?;
         return Ok(Receipt::Cancelled);
     }
-    let Commit { transition, received, version, hold, .. } = commit;
+    let Commit { transition, received, version, hold, mail, .. } = commit;
     let consumed = consume(tx, commit)?;
     let unseen = match transition {
         Transition::Await { names, .. } => unseen(tx, &row, received, names)?,
@@ -53,15 +54,20 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
         }
         _ => {}
     }
-    let returned = Returned { transition, version: *version, hold: *hold, received, facts };
+    let hold = if commit.lane.is_some() { Hold::Release } else { *hold };
+    let returned = Returned { transition, version: *version, hold, received, mail, facts };
     row.change.run.clone_from(&commit.run);
     rules::outcome(&mut row.change, &returned, tx.now());
+    if let Some(lane) = &commit.lane {
+        tx.change_lane(&mut row, lane)?;
+    }
     if row.change.drops_inbox {
         tx.sql(DROP_INBOX)?.execute([commit.head.id.0])?;
     }
     if let Transition::Spawn(spawn) = transition {
         barrier::raise(tx, row.head(), row.change.spare, spawn.on_release)?;
     }
+    mail::send(tx, &row.change, commit.head.seq + 1)?;
     tx.save(&mut row)?;
     if row.head().status != Status::Executing {
         return Ok(Receipt::Released);
@@ -74,7 +80,8 @@ pub(super) fn commit(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Resu
 /// Whatever is special about the row makes it match nothing, and the rules decide.
 fn run_ahead(tx: &Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Option<Receipt>> {
     let Transition::Next { at, .. } = &commit.transition else { return Ok(None) };
-    if commit.hold == Hold::Release || !commit.received.is_empty() {
+    let moves = commit.lane.is_some() || !commit.mail.is_empty();
+    if commit.hold == Hold::Release || !commit.received.is_empty() || moves {
         return Ok(None);
     }
     let (version, step, state) = (commit.version, &*at.step, at.state.as_str());
@@ -95,15 +102,21 @@ fn run_ahead(tx: &Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Option<Re
     Ok(Some(Receipt::Held { seq: commit.head.seq + 1, inbox: Vec::new(), now: tx.now() }))
 }
 
-/// The other hot path: a `done` that no parent, lane or key waits for. The head is not loaded, and few columns are written.
+/// The other hot path: a `done` that no parent or key waits for. The head is not loaded, and few columns are written.
 fn plain_end(tx: &mut Tx<'_>, worker: WorkerId, commit: &Commit) -> Result<Option<Receipt>> {
     let Transition::Done { output } = &commit.transition else { return Ok(None) };
+    if !commit.mail.is_empty() {
+        return Ok(None);
+    }
     let id = commit.head.id;
     let mut read = tx.sql(include_str!("commit_done_read.sql"))?;
     let mut rows = read.query((id.0, commit.head.seq, worker.0, commit.received.len() as i64))?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let text = |index: usize| Ok::<_, Error>(row.get_ref(index)?.as_str().map_err(rusqlite::Error::from)?);
     let (namespace, queue, machine, version, step) = (text(0)?, text(1)?, text(2)?, row.get(3)?, text(4)?);
+    if let Some(lane) = row.get_ref(5)?.as_str_or_null().map_err(rusqlite::Error::from)? {
+        tx.lanes.insert((namespace.to_owned(), lane.to_owned()));
+    }
     let (now, output) = (tx.now_us(), output.as_str());
     tx.sql(include_str!("commit_done.sql"))?.execute((id.0, now, output))?;
     tx.sql(DROP_INBOX)?.execute([id.0])?;

@@ -8,6 +8,7 @@ use super::row::{names_text, run_columns};
 use super::tx::Tx;
 use crate::limits::sorted;
 use crate::rules::{self, Begun};
+use crate::share::own_share;
 use crate::{Children, History, Inserted, InstanceId, NewInstance, Result, Status};
 
 /// Whose child an instance is.
@@ -16,6 +17,26 @@ pub(super) struct Parentage {
     pub(super) parent: InstanceId,
     pub(super) round: u32,
     pub(super) on_cancel: Children,
+}
+
+/// Whose mail starts an instance.
+#[derive(Clone, Copy)]
+pub(super) struct Sender {
+    pub(super) id: InstanceId,
+    /// The event that sent the mail.
+    pub(super) seq: u64,
+    /// How many starts by mail led to it.
+    pub(super) depth: u32,
+}
+
+/// Inserts an instance that mail starts.
+pub(super) fn insert_sent(tx: &mut Tx<'_>, mut new: NewInstance, sender: Sender) -> Result<Inserted> {
+    new.sent_by = Some((sender.id, sender.seq));
+    let inserted = insert(tx, &[new], None)?.pop().expect("one instance, one answer");
+    if let Inserted::New(id) = inserted {
+        tx.sql("update instances set depth = ?2 where id = ?1")?.execute((id.0, sender.depth))?;
+    }
+    Ok(inserted)
 }
 
 /// Inserts instances, and then delivers their signals: to them, or to the holder of their key.
@@ -75,6 +96,7 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<(Parentage, 
         new.at.state.as_str(),
         index.map(|index| index as u32),
         names_text(&sorted(&new.tags)),
+        own_share(&new.namespace, new.share.as_deref()),
     ])?;
     if inserted == 0 {
         let key = new.key.as_deref().expect("only a key can be taken");

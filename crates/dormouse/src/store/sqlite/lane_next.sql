@@ -1,5 +1,6 @@
 -- Who is next in a lane, by instances_lane: strict order.
 select id, queue from instances
-where lane is not null and namespace = ?1 and lane = ?2 and status = 'runnable' and blocked = 1 and paused = 0
+where lane is not null and status in ('executing', 'runnable') and namespace = ?1 and lane = ?2
+    and status = 'runnable' and blocked = 1 and paused = 0
 order by priority, runnable_at, id
-limit 1
+limit ?3

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::operate::end_or_undo_tree;
+use super::search::path;
 use super::tx::{Tx, timestamp};
 use crate::clock::later;
 use crate::rules::{self, Crash, Head};
@@ -28,6 +29,7 @@ pub(super) fn register(tx: &mut Tx<'_>, worker: &NewWorker) -> Result<WorkerId> 
         namespaces,
         serde_json::json!(worker.queues).to_string(),
         serde_json::json!(worker.machines).to_string(),
+        serde_json::json!(worker.transports).to_string(),
     ])?;
     let id = WorkerId(tx.conn().last_insert_rowid());
     worker.declares.iter().try_for_each(|declaration| declare(tx, declaration))?;
@@ -37,6 +39,10 @@ pub(super) fn register(tx: &mut Tx<'_>, worker: &NewWorker) -> Result<WorkerId> 
 fn declare(tx: &Tx<'_>, declaration: &Declaration) -> Result<()> {
     let Declaration { name, version, migrates_from, .. } = declaration;
     let told = serde_json::json!(declaration).to_string();
+    // Before the machine is known by its declaration.
+    for field in &declaration.indexes {
+        tx.sql(include_str!("declare_index.sql"))?.execute(params![name, field, path(field)])?;
+    }
     tx.sql(include_str!("declare.sql"))?.execute(params![name, version, migrates_from, tx.now_us(), told])?;
     Ok(())
 }

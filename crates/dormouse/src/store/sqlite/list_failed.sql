@@ -1,10 +1,12 @@
--- What failed, newest first, by instances_failed. Left to itself, SQLite walks the table, which is in that order too.
-select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, blocked, paused,
+-- What failed, the latest failure first, by instances_failed.
+select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, share, blocked, paused,
     cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index, awaits, wake_at,
     wake, inbox, barrier, round, worker, substr(last_error, 1, 1000) as last_error, created_at, changed_at,
     ended_at
 from instances indexed by instances_failed
-where status = 'failed' and (:after is null or id < :after)
+where status = 'failed' and (:after is null or (ended_at, id) < (
+        coalesce(:after_at, (select ended_at from instances where id = :after)), :after
+    ))
     and (:namespace is null or namespace = :namespace) and (:machine is null or machine = :machine)
     and (:queue is null or queue = :queue)
     and (:created_from is null or created_at >= :created_from)
@@ -13,4 +15,4 @@ where status = 'failed' and (:after is null or id < :after)
     and (:tags is null or not exists (
         select 1 from json_each(:tags) wanted where wanted.value not in (select value from json_each(tags))
     ))
-order by id desc limit :limit
+order by ended_at desc, id desc limit :limit

@@ -30,6 +30,13 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0016_signs.sql"),
     include_str!("migrations/0017_counts_by_namespace.sql"),
     include_str!("migrations/0018_inboxes.sql"),
+    include_str!("migrations/0019_places.sql"),
+    include_str!("migrations/0020_limits.sql"),
+    include_str!("migrations/0021_mail.sql"),
+    include_str!("migrations/0022_transports.sql"),
+    include_str!("migrations/0023_since_when.sql"),
+    include_str!("migrations/0024_shares.sql"),
+    include_str!("migrations/0025_indexes.sql"),
 ];
 /// How long a statement waits for another process before it is [`Error::Busy`].
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

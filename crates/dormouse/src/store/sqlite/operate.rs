@@ -8,7 +8,7 @@ use super::tx::Tx;
 use super::undo::{ask_to_undo, forget_request, undoes};
 use super::units;
 use crate::rules::{self, Cancelled, Cause, Head, LastWait};
-use crate::store::{Brake, Cancel, CancelRequest, TagChange};
+use crate::store::{Brake, Cancel, CancelRequest, TagChange, share_id};
 use crate::{At, Error, InstanceId, Result, Status, Target};
 
 pub(super) fn cancel(
@@ -183,6 +183,16 @@ pub(super) fn pause_queue(tx: &mut Tx<'_>, namespace: &str, queue: &str, brake: 
                 .execute((namespace, queue))?;
             tx.effects.runnable(queue);
         }
+    }
+    Ok(())
+}
+
+pub(super) fn weigh(tx: &Tx<'_>, namespace: &str, share: &str, weight: u32) -> Result<()> {
+    let id = share_id(namespace, Some(share));
+    if weight == 1 {
+        tx.sql("delete from shares where share = ?1")?.execute([id])?;
+    } else {
+        tx.sql(include_str!("weigh.sql"))?.execute((id, namespace, weight))?;
     }
     Ok(())
 }

@@ -1,27 +1,29 @@
 //! Queries, on a snapshot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Row as SqlRow, named_params};
+use rusqlite::{Connection, OptionalExtension, Row as SqlRow, Statement, named_params};
 
 use super::SqliteStore;
 use super::backlog::{awaiting, backlog};
 use super::fault::{readable, strange};
+use super::lane;
 use super::lease::declared;
 use super::open::schema_version;
 use super::progress::reports;
 use super::row::{names, names_text, status, wake};
+use super::search::{Order, search};
 use super::tx::{resolve, timestamp};
 use crate::limits::sorted;
 use crate::store::{
     About, Addressee, Backlog, Bounds, Count, Declarations, Events, Filter, Namespaces, PAGE_BYTES_MAX,
     PLACES_MAX, Page, Portion, Progress, QUEUES_MAX, Queries, QueueView, Reply, Reports, Situation, Stats,
-    WorkerView, counted,
+    WorkerView, counted, share_id, share_name,
 };
 use crate::{
-    Error, Event, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, SignalId, Status, Target,
-    WorkerId,
+    Error, Event, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, ShareWeight, SignalId,
+    Status, Target, WorkerId,
 };
 
 impl Queries for SqliteStore {
@@ -82,6 +84,10 @@ impl Queries for SqliteStore {
         self.read(move |conn| backlog(conn, namespace.as_deref()))
     }
 
+    fn shares(&self, namespace: Option<String>) -> Reply<'_, Vec<ShareWeight>> {
+        self.read(move |conn| shares(conn, namespace.as_deref()))
+    }
+
     fn reports(&self, which: Reports, rows_max: usize) -> Reply<'_, Vec<Progress>> {
         self.read(move |conn| reports(conn, which, rows_max))
     }
@@ -133,22 +139,29 @@ impl Documents {
 
 fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
     let sql = match filter {
+        filter if filter.is_search() => return search(conn, filter),
         Filter { awaiting: Some(_), .. } => include_str!("list_awaiting.sql"),
         Filter { parent: Some(_), .. } => include_str!("list_by_parent.sql"),
         Filter { key_prefix: Some(_), namespace: Some(_), .. } => include_str!("list_by_key.sql"),
         Filter { tags, namespace: Some(_), key_prefix: None, .. } if !tags.is_empty() => {
             include_str!("list_by_tag.sql")
         }
-        Filter { status: Some(Status::Failed), key_prefix: None, .. } => include_str!("list_failed.sql"),
+        filter if filter.is_by_failure() => include_str!("list_failed.sql"),
         _ => include_str!("list.sql"),
     };
     let mut sql = conn.prepare_cached(sql)?;
+    shared(&mut sql, filter)?;
+    page_of(conn, &mut sql, filter)
+}
+
+/// Binds what every list takes.
+pub(super) fn shared(sql: &mut Statement<'_>, filter: &Filter) -> Result<()> {
     let us = |at: Option<Timestamp>| at.map(Timestamp::as_microsecond);
     // One more than asked for tells whether there is a next page.
     let limit = filter.limit.saturating_add(1).min(i64::MAX as usize) as i64;
     let key_end = filter.key_prefix.as_ref().map(|prefix| format!("{prefix}\u{10FFFF}"));
     let all = named_params! {
-        ":after": filter.after.map(|id| id.0), ":namespace": filter.namespace, ":machine": filter.machine,
+        ":after": filter.after.map(|id| id.0), ":after_at": us(filter.after_at), ":namespace": filter.namespace, ":machine": filter.machine,
         ":status": filter.status.map(Status::as_str), ":queue": filter.queue,
         ":created_from": us(filter.created_from), ":created_before": us(filter.created_before), ":limit": limit,
         ":parent": filter.parent.map(|id| id.0), ":awaiting": filter.awaiting, ":key": filter.key_prefix,
@@ -159,7 +172,13 @@ fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
             sql.raw_bind_parameter(index, value)?;
         }
     }
-    let (mut instances, mut last, mut count) = (Vec::new(), None, 0);
+    Ok(())
+}
+
+/// The rows of a list whose parameters are bound.
+pub(super) fn page_of(conn: &Connection, sql: &mut Statement<'_>, filter: &Filter) -> Result<Page> {
+    let place = Order::of(filter);
+    let (mut instances, mut places, mut last, mut count) = (Vec::new(), HashMap::new(), None, 0);
     let mut rows = sql.raw_query();
     while let Some(row) = rows.next()? {
         count += 1;
@@ -167,13 +186,15 @@ fn list(conn: &Connection, filter: &Filter) -> Result<Page> {
             break;
         }
         last = row.get("id")?;
+        places.insert(last, place.at(row)?);
         instances.extend(readable(last, instance(row))?);
     }
     let mut next = last.filter(|_| count > filter.limit).map(InstanceId);
     if !filter.heads_only && with_documents(conn, &mut instances)? {
         next = instances.last().map(|last: &Instance| last.id);
     }
-    Ok(Page { instances, next })
+    let next_at = next.and_then(|next| places.get(&Some(next.0)).copied().flatten()).map(timestamp);
+    Ok(Page { instances, next, next_at, looked: None })
 }
 
 /// Reads the documents of these instances until they are enough for a page, and says whether some were left out for it.
@@ -280,31 +301,29 @@ fn situation(
     now: Timestamp,
 ) -> Result<Option<Situation>> {
     let Some(instance) = head(conn, namespace, target)? else { return Ok(None) };
-    let lane_holder = match &instance.lane {
-        Some(lane) => conn
-            .prepare_cached(include_str!("lane_holder.sql"))?
-            .query_row((&instance.namespace, lane, instance.id.0), |row| row.get(0))
-            .optional()?
-            .map(InstanceId),
-        None => None,
-    };
+    let lane = instance.lane.as_deref();
+    let lane = lane.map(|lane| lane::view(conn, &instance.namespace, lane, instance.id)).transpose()?;
     let queue_paused = conn
         .prepare_cached(include_str!("queue_paused.sql"))?
         .exists((&instance.namespace, &instance.queue))?;
-    let ahead: i64 = conn.prepare_cached(include_str!("ahead.sql"))?.query_row(
-        (
-            &instance.queue,
-            &instance.machine,
-            instance.version,
-            &instance.namespace,
-            instance.priority,
-            runnable_at(conn, instance.id)?,
-            instance.id.0,
-        ),
-        |row| row.get(0),
-    )?;
+    let share = share_id(&instance.namespace, instance.share.as_deref());
+    let (ahead, urgent, weight): (i64, i64, u32) =
+        conn.prepare_cached(include_str!("ahead.sql"))?.query_row(
+            (
+                &instance.queue,
+                &instance.machine,
+                instance.version,
+                &instance.namespace,
+                instance.priority,
+                share,
+                runnable_at(conn, instance.id)?,
+                instance.id.0,
+            ),
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )?;
+    let (ahead, urgent) = (ahead as usize, urgent as usize);
     let workers = workers(conn)?.into_iter().filter(|worker| worker.lease_until >= now).collect();
-    Ok(Some(Situation { instance, now, queue_paused, lane_holder, workers, ahead: ahead as usize }))
+    Ok(Some(Situation { instance, now, queue_paused, lane, workers, ahead, urgent, weight }))
 }
 
 /// Every place of one namespace or of all, perhaps inside another statement. A namespace is named in a statement of its
@@ -354,6 +373,8 @@ fn stats(conn: &Connection, namespace: Option<&str>) -> Result<Stats> {
         .collect::<rusqlite::Result<_>>()?;
     let next: Option<i64> =
         conn.prepare_cached(include_str!("due_next.sql"))?.query_row([], |row| row.get(0))?;
+    let mail = "select deliver_at from mail order by deliver_at limit 1";
+    let mail: Option<i64> = conn.prepare_cached(mail)?.query_row([], |row| row.get(0)).optional()?;
     Ok(Stats {
         instances,
         more_places,
@@ -362,7 +383,18 @@ fn stats(conn: &Connection, namespace: Option<&str>) -> Result<Stats> {
         paused_queues,
         workers: workers(conn)?,
         next_wake_at: next.map(timestamp),
+        next_mail_at: mail.map(timestamp),
     })
+}
+
+fn shares(conn: &Connection, namespace: Option<&str>) -> Result<Vec<ShareWeight>> {
+    let mut sql = conn.prepare_cached(include_str!("shares.sql"))?;
+    let weighed = |row: &SqlRow<'_>| {
+        let (share, namespace): (String, String) = (row.get(0)?, row.get(1)?);
+        let name = share_name(&share).unwrap_or(&namespace).to_owned();
+        Ok(ShareWeight { namespace, share: name, weight: row.get(2)? })
+    };
+    Ok(sql.query_map((namespace, QUEUES_MAX as i64), weighed)?.collect::<rusqlite::Result<_>>()?)
 }
 
 fn runnable_at(conn: &Connection, id: InstanceId) -> Result<i64> {
@@ -391,6 +423,10 @@ fn workers(conn: &Connection) -> Result<Vec<WorkerView>> {
             queues: serde_json::from_str(&list(8)?).map_err(unreadable)?,
             machines: serde_json::from_str(&list(9)?).map_err(unreadable)?,
             claims: row.get::<_, i64>(10)? as usize,
+            transports: match row.get::<_, Option<String>>(11)? {
+                None => None,
+                Some(names) => serde_json::from_str(&names).map_err(unreadable)?,
+            },
         });
     }
     Ok(workers)
@@ -415,6 +451,7 @@ fn instance(row: &SqlRow<'_>) -> rusqlite::Result<Instance> {
         queue: row.get("queue")?,
         priority: row.get("priority")?,
         lane: row.get("lane")?,
+        share: row.get::<_, Option<String>>("share")?.as_deref().and_then(share_name).map(str::to_owned),
         lane_blocked: row.get("blocked")?,
         paused: row.get("paused")?,
         cancel_requested: row.get("cancel_requested")?,

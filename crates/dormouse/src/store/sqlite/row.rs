@@ -1,6 +1,6 @@
 //! One instance within a write: its head is loaded, the rules decide a change, and that is saved.
 //!
-//! Saving keeps what must hold between rows: a lane has one holder, a key has one holder, a parent's barrier counts each end
+//! Saving keeps what must hold between rows: a lane has no more holders than its width, a key has one holder, a parent's barrier counts each end
 //! once; and what became possible is noted in the write's effects.
 
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use super::fault::strange;
 use super::tx::{Tx, resolve, timestamp};
 use super::units;
 use crate::rules::{self, Change, Head};
-use crate::{InstanceId, Json, KeyScope, Result, Run, Status, Target, Wake, WorkerId};
+use crate::{InstanceId, Json, KeyScope, LaneChange, Result, Run, Status, Target, Wake, WorkerId};
 
 pub(super) struct Row {
     /// What becomes of it: nothing yet, when it is loaded.
@@ -99,6 +99,20 @@ impl Tx<'_> {
         }
     }
 
+    /// Moves a row to another lane, or out of its lane, with a change that is about to be saved: it waits for the new one.
+    pub(super) fn change_lane(&mut self, row: &mut Row, to: &LaneChange) -> Result<()> {
+        let from = row.head().lane.clone();
+        rules::change_lane(&mut row.change, to, self.now());
+        let Head { id, namespace, lane, .. } = row.head();
+        if *lane == from {
+            return Ok(());
+        }
+        self.sql("update instances set lane = ?2 where id = ?1")?.execute((id.0, lane))?;
+        self.lanes.extend(from.map(|from| (namespace.clone(), from)));
+        row.was_open = false;
+        Ok(())
+    }
+
     /// Records the events of a change, if its instance keeps a history. The first one holds the new state and the run.
     pub(super) fn record(&self, change: &mut Change) -> Result<()> {
         let events = std::mem::take(&mut change.events);
@@ -140,25 +154,6 @@ impl Tx<'_> {
     pub(super) fn key_holder(&self, namespace: &str, key: &str) -> Result<Option<InstanceId>> {
         let mut sql = self.sql(include_str!("key_holder.sql"))?;
         Ok(sql.query_row((namespace, key), |row| row.get(0)).optional()?.map(InstanceId))
-    }
-
-    /// Hands each lane that this write touched and nobody holds to the next in line. Once, at its end: of those
-    /// that become runnable together, the lane's order decides who is first, and not the order of the batch.
-    pub(super) fn settle_lanes(&mut self) -> Result<()> {
-        for (namespace, lane) in std::mem::take(&mut self.lanes) {
-            if self.sql(include_str!("lane_holder.sql"))?.exists((&namespace, &lane, 0))? {
-                continue;
-            }
-            let next: Option<(i64, String)> = self
-                .sql(include_str!("lane_next.sql"))?
-                .query_row((&namespace, &lane), |next| Ok((next.get(0)?, next.get(1)?)))
-                .optional()?;
-            if let Some((next, queue)) = next {
-                self.sql("update instances set blocked = 0 where id = ?1")?.execute([next])?;
-                self.effects.runnable(&queue);
-            }
-        }
-        Ok(())
     }
 
     fn note_effects(&mut self, head: &Head) {

@@ -6,6 +6,7 @@
 mod complete;
 mod open;
 mod outbox;
+mod outboxes;
 mod query;
 mod resolve;
 
@@ -15,8 +16,8 @@ pub(super) use self::open::open;
 pub(super) use self::resolve::{fire, has_unit, let_go, parked_on};
 use super::SqliteStore;
 use crate::store::{
-    Assigned, Completed, Completion, InteractionCount, InteractionFilter, Namespaces, Outbox, Portion, Reply,
-    SendReport, UnitStore, Which, Written,
+    Assigned, Completed, Completion, InteractionCount, InteractionFilter, Namespaces, Outbox, OutboxDepth,
+    Portion, Reply, SendReport, UnitStore, Which, Written,
 };
 use crate::{InstanceId, Interaction, InteractionId, UnitId, UnitView};
 
@@ -68,6 +69,10 @@ impl UnitStore for SqliteStore {
     fn interactions(&self, filter: InteractionFilter) -> Reply<'_, Portion<Interaction>> {
         let now = self.clock.now();
         self.read(move |conn| query::interactions(conn, &filter, now))
+    }
+
+    fn outboxes(&self, namespace: Option<String>) -> Reply<'_, Vec<OutboxDepth>> {
+        self.read(move |conn| outboxes::outboxes(conn, namespace.as_deref()))
     }
 
     fn count_interactions(&self, filter: InteractionFilter) -> Reply<'_, Vec<InteractionCount>> {

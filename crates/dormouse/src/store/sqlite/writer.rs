@@ -1,5 +1,6 @@
 //! The one writer: the calls that gather while one group is written are the next group.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::counts::Counts;
+use super::counts::{Counts, KnownPlaces};
 use super::open;
 use super::readers::Gate;
 use super::tx::Tx;
@@ -59,7 +60,7 @@ impl Writer {
     ) -> Result<Self> {
         let (jobs, waiting) = mpsc::channel(WAITING_MAX);
         let fsyncs = Arc::new(AtomicU64::new(0));
-        let file = File { conn, clock, hub, reads, fsyncs: fsyncs.clone() };
+        let file = File { conn, clock, hub, reads, fsyncs: fsyncs.clone(), known: RefCell::default() };
         let thread = std::thread::Builder::new()
             .name("dormouse-writer".to_owned())
             .spawn(move || run(&file, waiting))
@@ -128,6 +129,7 @@ struct File {
     hub: Arc<Hub>,
     reads: Arc<Gate>,
     fsyncs: Arc<AtomicU64>,
+    known: RefCell<KnownPlaces>,
 }
 
 /// A write that can be run, perhaps more than once, and answered after the commit.
@@ -179,7 +181,7 @@ where
 }
 
 fn run(file: &File, mut waiting: mpsc::Receiver<Asks>) {
-    let File { conn, clock, hub, reads, fsyncs } = file;
+    let File { conn, hub, reads, fsyncs, .. } = file;
     let mut asked = Vec::with_capacity(GROUP_MAX);
     let mut version = data_version(conn);
     let mut long_pages = LONG_PAGES;
@@ -203,7 +205,7 @@ fn run(file: &File, mut waiting: mpsc::Receiver<Asks>) {
             continue;
         }
         metrics::histogram!("dormouse_sqlite_group_writes").record(group.len() as f64);
-        write_group(conn, &**clock, group, fsyncs);
+        write_group(file, group);
         if let Err(error) = checkpoint(conn, reads, fsyncs, &mut long_pages) {
             tracing::warn!(%error, "the WAL could not be checkpointed; trying again after the next group");
         }
@@ -216,8 +218,8 @@ fn data_version(conn: &Connection) -> Option<i64> {
 }
 
 /// Writes a group in one transaction; if any of it fails, each write in one of its own.
-fn write_group(conn: &Connection, clock: &dyn Clock, mut group: Vec<Box<dyn Job>>, fsyncs: &AtomicU64) {
-    match write_once(conn, clock, &mut group, fsyncs) {
+fn write_group(file: &File, mut group: Vec<Box<dyn Job>>) {
+    match write_once(file, &mut group) {
         Ok(()) => group.into_iter().for_each(|job| job.answer(Ok(()))),
         // Another process holds the file: each part alone would wait for it as long again.
         Err(Error::Busy(reason)) => {
@@ -229,19 +231,16 @@ fn write_group(conn: &Connection, clock: &dyn Clock, mut group: Vec<Box<dyn Job>
             }
             tracing::debug!(%error, writes = group.len(), "a group failed: writing its parts one by one");
             for mut job in group {
-                let alone = write_once(conn, clock, std::slice::from_mut(&mut job), fsyncs);
+                let alone = write_once(file, std::slice::from_mut(&mut job));
                 job.answer(alone);
             }
         }
     }
 }
 
-fn write_once(
-    conn: &Connection,
-    clock: &dyn Clock,
-    group: &mut [Box<dyn Job>],
-    fsyncs: &AtomicU64,
-) -> Result<()> {
+fn write_once(file: &File, group: &mut [Box<dyn Job>]) -> Result<()> {
+    let File { conn, clock, fsyncs, known, .. } = file;
+    let mut known = known.borrow_mut();
     let sync = sync_of(group.iter().map(|job| job.sync()));
     set_sync(conn, sync)?;
     conn.prepare_cached("begin immediate")?.execute([])?;
@@ -252,11 +251,11 @@ fn write_once(
         .try_for_each(|job| {
             // A query of the same group sees what the writes before it moved.
             if job.sync() == Sync::Never {
-                std::mem::take(&mut counts).save(conn)?;
+                std::mem::take(&mut counts).save(conn, &mut known)?;
             }
-            guarded(|| job.run(conn, clock, &mut counts))
+            guarded(|| job.run(conn, &**clock, &mut counts))
         })
-        .and_then(|()| counts.save(conn))
+        .and_then(|()| counts.save(conn, &mut known))
         .and_then(|()| Ok(conn.prepare_cached("commit")?.execute([])?));
     match written {
         Ok(_) => {
@@ -266,6 +265,7 @@ fn write_once(
             Ok(())
         }
         Err(error) => {
+            known.forget();
             // SQLite has rolled back by itself after some faults; only an open transaction needs it.
             if !conn.is_autocommit() {
                 conn.execute_batch("rollback")?;
@@ -349,7 +349,7 @@ mod tests {
     #[tokio::test]
     async fn claims_wait_for_no_fsync() {
         use crate::store::sqlite::SqliteStore;
-        use crate::store::{Claim, Namespaces, NewWorker, Store};
+        use crate::store::{Claim, Namespaces, NewWorker, Store, Turns};
 
         assert!(sync_of([Sync::Later, Sync::Never].into_iter()) == Sync::Later);
         assert!(
@@ -368,13 +368,22 @@ mod tests {
             namespaces: Namespaces::All,
             queues: vec!["default".to_owned()],
             machines: machines.clone(),
+            transports: vec![],
             declares: vec![],
         };
         let worker = store.register(worker).await.expect("a worker");
         let before = store.fsyncs();
         assert!(before > 0, "an insert waits");
         let (queue, machines) = ("default".to_owned(), machines.into());
-        let claim = Claim { worker, queue, namespaces: Namespaces::All, machines, rows_max: 1 };
+        let claim = Claim {
+            worker,
+            queue,
+            namespaces: Namespaces::All,
+            machines,
+            after: Turns::default(),
+            later_than: None,
+            rows_max: 1,
+        };
         let claimed = store.claim(claim).await.expect("a claim").value;
         assert_eq!(claimed.len(), 1);
         store.heartbeat(worker, lease).await.expect("a heartbeat");

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dormouse::rules::Hold;
 use dormouse::{
-    Ask, At, Children, Dispatch, History, Json, NewInstance, NewSignal, OnFailure, Quorum, Shape, Spawn,
-    Transition, When,
+    Ask, At, Children, Dispatch, History, InstanceId, Json, Mail, NewInstance, NewSignal, OnFailure, Quorum,
+    Shape, Spawn, Transition, When,
 };
 use fastrand::Rng;
 use serde_json::json;
@@ -70,6 +70,24 @@ impl Draw {
             23..25 => Transition::Done { output: self.at().state },
             _ => Transition::Fail { error: "no more".to_owned() },
         }
+    }
+
+    /// Mail of an instance to some of these, and to one that is not there.
+    pub fn mail(&mut self, sender: InstanceId, ids: &[InstanceId]) -> Vec<Mail> {
+        let count = self.perhaps(4, |draw| 1 + draw.under(3)).unwrap_or_default();
+        let mut mail = Vec::new();
+        for _ in 0..count {
+            let to = self.pick(ids.len()).map_or(InstanceId(999_999), |place| ids[place]);
+            let to = if self.under(8) == 0 { InstanceId(999_999) } else { to };
+            if to == sender {
+                continue;
+            }
+            mail.push(match self.under(5) {
+                0 => Mail::cancel(to),
+                _ => Mail::signal_raw(to, self.signal()),
+            });
+        }
+        mail
     }
 
     fn spawn(&mut self) -> Spawn {

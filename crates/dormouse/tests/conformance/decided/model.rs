@@ -5,18 +5,20 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use dormouse::jiff::Timestamp;
 use dormouse::rules::{
     Answered, Barrier, Cause, Change, Consumed, Crash, Facts, Head, Hold, Input, LastWait, Returned,
-    UnitHead, consumes, decide, owns, settle, start, unseen,
+    Undelivered, UnitHead, consumes, decide, owns, settle, start, unseen,
 };
 use dormouse::store::Tried;
 use dormouse::{
-    At, Children, EventKind, InboxSignal, InstanceId, InteractionId, Json, NewInstance, SignalId, Status,
-    Transition, UnitId, UnitStatus, When, WorkerId,
+    At, Children, EventKind, InboxSignal, InstanceId, InteractionId, Json, Mail, NewInstance, SignalId,
+    Status, Transition, UnitId, UnitStatus, When, WorkerId,
 };
 use serde_json::{Value, json};
 
 pub struct Model {
     pub now: Timestamp,
     pub rows: BTreeMap<InstanceId, Row>,
+    /// Mail that is not delivered yet, with the event of its sender that sent it.
+    pub mail: Vec<Letter>,
     /// Lanes that the write under way has touched: at its end, each that nobody holds goes to the next in line.
     lanes: BTreeSet<String>,
 }
@@ -37,6 +39,14 @@ pub struct Row {
     barrier: Option<Barrier>,
 }
 
+/// A piece of mail under way.
+pub struct Letter {
+    pub sender: InstanceId,
+    pub seq: u64,
+    pub mail: Mail,
+    pub undelivered: bool,
+}
+
 /// A request of the unit.
 #[derive(Clone)]
 pub struct Item {
@@ -55,6 +65,7 @@ pub struct Returning<'a> {
     pub transition: &'a Transition,
     pub hold: Hold,
     pub received: &'a [SignalId],
+    pub mail: &'a [Mail],
     /// The children that it spawned.
     pub children: &'a [InstanceId],
     /// The unit that it opened, and its interactions.
@@ -72,7 +83,7 @@ pub enum Receives {
 
 impl Model {
     pub fn new(now: Timestamp) -> Self {
-        Self { now, rows: BTreeMap::new(), lanes: BTreeSet::new() }
+        Self { now, rows: BTreeMap::new(), mail: Vec::new(), lanes: BTreeSet::new() }
     }
 
     pub fn insert(&mut self, id: InstanceId, new: &NewInstance, signals: Vec<InboxSignal>) {
@@ -138,7 +149,8 @@ impl Model {
     }
 
     pub fn commit(&mut self, returning: &Returning<'_>) -> Receives {
-        let Returning { id, worker, seq, version, transition, hold, received, children, unit } = returning;
+        let Returning { id, worker, seq, version, transition, hold, received, mail, children, unit } =
+            returning;
         let row = &self.rows[id];
         if !owns(&row.head, *worker, *seq) {
             return Receives::Stale;
@@ -158,7 +170,7 @@ impl Model {
             facts.unread = unread(&inbox, received);
         }
         let round = row.head.round + 1;
-        let returned = Returned { transition, version: *version, hold: *hold, received, facts };
+        let returned = Returned { transition, version: *version, hold: *hold, received, mail, facts };
         if let (Transition::Spawn(spawn), false) = (transition, is_cancelled) {
             for (child, new) in children.iter().zip(&spawn.children) {
                 self.begin(*child, new, Some(((*id, round), spawn.on_cancel)));
@@ -184,10 +196,20 @@ impl Model {
             let row = self.rows.get_mut(id).expect("it is there");
             (row.unit, row.barrier) = (None, Some(Barrier { spare: None, on_release: spawn.on_release }));
         }
-        self.happens(*id, Input::Outcome(returned));
+        let change = decide(self.rows[id].head.clone(), Input::Outcome(returned), self.now);
+        let letter =
+            |mail: &Mail| Letter { sender: *id, seq: seq + 1, mail: mail.clone(), undelivered: false };
+        self.mail.extend(change.mail.iter().map(letter));
+        self.apply(change);
         self.settle_lanes();
         let head = &self.rows[id].head;
         if head.status == Status::Executing { Receives::Held(head.seq) } else { Receives::Released }
+    }
+
+    /// A piece of mail cannot be delivered.
+    pub fn undelivered(&mut self, letter: &Letter, what: Json, reason: &str) {
+        let seq = letter.seq;
+        self.happens(letter.sender, Input::Undelivered(Undelivered { seq, what, reason }));
     }
 
     /// Everything whose moment has come.

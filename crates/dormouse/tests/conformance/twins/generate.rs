@@ -5,8 +5,8 @@ use std::time::Duration;
 use dormouse::jiff::Timestamp;
 use dormouse::store::{Hold, SendOutcome, Tried};
 use dormouse::{
-    Ask, At, Children, Dispatch, History, Json, KeyScope, NewInstance, NewSignal, OnFailure, Quorum, Shape,
-    Spawn, Status, Transition, When,
+    Ask, At, Children, Dispatch, History, Json, KeyScope, LaneChange, NewInstance, NewSignal, OnFailure,
+    Quorum, Shape, Spawn, Status, Transition, When,
 };
 use fastrand::Rng;
 use serde_json::json;
@@ -18,7 +18,10 @@ const QUEUES: [&str; 3] = ["default", "default", "slow"];
 const MACHINES: [(&str, u32); 4] = [("m", 1), ("m", 1), ("m", 2), ("n", 1)];
 const STEPS: [&str; 3] = ["start", "middle", "end"];
 const KEYS: [&str; 4] = ["k1", "k2", "k10", "é"];
-const LANES: [&str; 2] = ["l1", "l2"];
+const LANES: [&str; 2] = ["l/1", "l/2"];
+const LIMITS: [&str; 3] = ["l", "l", "l/1"];
+/// One of them is a namespace's own.
+const SHARES: [&str; 4] = ["s1", "s2", "é", "default"];
 const SIGNALS: [&str; 3] = ["a", "b", "c"];
 const DEDUPS: [&str; 2] = ["d1", "d2"];
 const PEOPLE: [&str; 2] = ["ann", "bob"];
@@ -31,7 +34,7 @@ const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 
 /// A sequence of operations, which is always the same for one seed.
 pub fn sequence(seed: u64, ops: usize) -> Vec<Op> {
-    let mut random = Random(Rng::with_seed(seed));
+    let mut random = Random(Rng::with_seed(seed), Rng::with_seed(!seed));
     let long = Duration::from_secs(1_000_000);
     let mut sequence = vec![
         Op::Register { name: "w1", lease: long },
@@ -41,10 +44,16 @@ pub fn sequence(seed: u64, ops: usize) -> Vec<Op> {
     sequence
 }
 
-struct Random(Rng);
+/// Limits and changes of lanes are drawn from a stream of their own: what else happens does not depend on them.
+struct Random(Rng, Rng);
 
 impl Random {
     fn op(&mut self) -> Op {
+        if self.1.u32(..60) == 0 {
+            let width = self.1.u32(..4);
+            let (namespace, name) = (NAMESPACES[self.1.usize(..3)], LIMITS[self.1.usize(..3)]);
+            return Op::SetLimit { namespace, name, width: (width > 0).then_some(width) };
+        }
         match self.0.u32(0..226) {
             0..13 => Op::Insert(self.some(3, Self::instance)),
             13..30 => Op::Deliver(self.some(3, |random| (random.whom(Whom::Waiting), random.signal()))),
@@ -52,7 +61,12 @@ impl Random {
             55..104 => Op::Commit(self.some(4, Self::outcome)),
             104..112 => Op::Due { rows_max: self.bound() },
             112..118 => Op::Advance(self.pause()),
-            118..120 => Op::Register { name: self.of(&WORKERS), lease: self.lease() },
+            118 => Op::Weigh {
+                namespace: self.of(&NAMESPACES),
+                share: self.of(&SHARES),
+                weight: self.0.u32(1..4),
+            },
+            119 => Op::Register { name: self.of(&WORKERS), lease: self.lease() },
             120..122 => Op::Heartbeat { worker: self.pick(), lease: self.lease() },
             122 => Op::Deregister { worker: self.pick() },
             123..126 => Op::Reap { rows_max: self.bound() },
@@ -112,6 +126,7 @@ impl Random {
         instance.key = self.perhaps(3, |random| random.of(&KEYS).to_owned());
         instance.key_scope = self.scope();
         instance.lane = self.perhaps(3, |random| random.of(&LANES).to_owned());
+        instance.share = self.perhaps(2, |random| random.of(&SHARES).to_owned());
         instance.start_at = self.perhaps(5, Self::when);
         instance.awaits = self.perhaps(5, |random| (random.names(), random.perhaps(2, Self::when)));
         instance.history = self.of(&[None, Some(History::On), Some(History::On), Some(History::Off)]);
@@ -133,6 +148,8 @@ impl Random {
             namespaces: self.perhaps(3, only),
             machines: self.of(&[&machines[..], &machines[..1], &machines[..1]].concat()),
             rows_max: self.of(&[1, 3, 5, 20]),
+            goes_on: self.0.u32(0..4) > 0,
+            later_than: self.perhaps(6, |random| random.0.i32(-2..=1)),
         }
     }
 
@@ -157,6 +174,11 @@ impl Random {
             step: self.pick(),
             transition,
             hold: self.of(&[Hold::Keep, Hold::Release]),
+            lane: match self.1.u32(..20) {
+                0 => Some(LaneChange::Leave),
+                1..3 => Some(LaneChange::To(LANES[self.1.usize(..2)].to_owned())),
+                _ => None,
+            },
             lifts: self.0.u32(0..8) == 0,
             proof: match self.0.u32(0..30) {
                 0 => Proof::WrongSeq,

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 
 use dormouse::store::{
-    Assigned, Awaited, Backlog, Cancel, Change, Claimed, Collected, Completed, Due, Effects, Lease, Outbox,
-    Page, Receipt, Situation, Stats, WorkerView, Written,
+    Assigned, Awaited, Backlog, Cancel, Change, Claimed, Collected, Completed, Due, Effects, LaneView, Lease,
+    LimitView, Outbox, Page, Receipt, Situation, Stats, WorkerView, Written,
 };
 use dormouse::{
     ChildView, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, Interaction,
-    InteractionId, Json, ParentRef, SignalId, Status, UnitId, UnitView, WorkerId,
+    InteractionId, Json, ParentRef, ShareWeight, SignalId, Status, UnitId, UnitView, WorkerId,
 };
 use serde_json::Value;
 
@@ -149,7 +149,7 @@ macro_rules! has_no_ids {
     })+ };
 }
 
-has_no_ids!(usize, (), String, Due, Cancel, Collected, Completed, Assigned);
+has_no_ids!(usize, bool, (), String, Due, Cancel, Collected, Completed, Assigned, LimitView, ShareWeight);
 
 impl Told for UnitView {
     fn told(self, ids: &Ids<'_>) -> Self {
@@ -310,7 +310,8 @@ impl Told for Instance {
 
 impl Told for Page {
     fn told(self, ids: &Ids<'_>) -> Self {
-        Self { instances: self.instances.told(ids), next: self.next.told(ids) }
+        let Self { instances, next, next_at, looked } = self;
+        Self { instances: instances.told(ids), next: next.told(ids), next_at, looked }
     }
 }
 
@@ -330,10 +331,18 @@ impl Told for Situation {
     fn told(self, ids: &Ids<'_>) -> Self {
         Self {
             instance: self.instance.told(ids),
-            lane_holder: self.lane_holder.told(ids),
+            lane: self.lane.told(ids),
             workers: self.workers.told(ids),
             ..self
         }
+    }
+}
+
+impl Told for LaneView {
+    fn told(mut self, ids: &Ids<'_>) -> Self {
+        self.holders = self.holders.told(ids);
+        self.holders.sort_unstable();
+        self
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{Hold, SendOutcome, Tried};
-use dormouse::{Json, NewInstance, NewSignal, Status, Transition};
+use dormouse::{Json, LaneChange, NewInstance, NewSignal, Status, Transition};
 
 /// One call of a verb.
 #[derive(Clone, Debug)]
@@ -63,6 +63,16 @@ pub enum Op {
     ResumeQueue {
         namespace: &'static str,
         queue: &'static str,
+    },
+    SetLimit {
+        namespace: &'static str,
+        name: &'static str,
+        width: Option<u32>,
+    },
+    Weigh {
+        namespace: &'static str,
+        share: &'static str,
+        weight: u32,
     },
     CollectEnded {
         namespace: Option<&'static str>,
@@ -156,6 +166,9 @@ pub struct Claim {
     pub namespaces: Option<Vec<&'static str>>,
     pub machines: Vec<(&'static str, u32)>,
     pub rows_max: usize,
+    /// Whether it goes on where the last claim of its queue stopped.
+    pub goes_on: bool,
+    pub later_than: Option<i32>,
 }
 
 /// What one of the steps under way returns.
@@ -164,6 +177,7 @@ pub struct Outcome {
     pub step: Pick,
     pub transition: Transition,
     pub hold: Hold,
+    pub lane: Option<LaneChange>,
     pub lifts: bool,
     pub proof: Proof,
 }

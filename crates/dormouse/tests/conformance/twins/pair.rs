@@ -1,16 +1,16 @@
 //! Two stores that are told the same, and asked whether they answer the same.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use dormouse::rules::{Handed, Head};
 use dormouse::store::{
     self, Brake, Claimed, Collect, Commit, Completion, Delivery, Namespaces, NewWorker, Receipt, SendOutcome,
-    SendReport, Store, Which, Written,
+    SendReport, Store, Turns, Which, Written,
 };
 use dormouse::{
     Declaration, Error, InboxMax, InboxSignal, Inserted, Instance, InstanceId, Interaction, InteractionId,
-    Json, Process, Run, SignalId, Status, Target, Transition, UnitId, UnitView, WorkerId,
+    Json, Limit, Process, Run, SignalId, Status, Target, Transition, UnitId, UnitView, WorkerId,
 };
 
 use super::look::same;
@@ -47,6 +47,8 @@ pub struct Pair {
     pub(super) interactions: Vec<InteractionId>,
     /// Those that a sender was handed, once for each time.
     taken: Vec<InteractionId>,
+    /// The last turns served in each queue.
+    turns: HashMap<&'static str, Turns>,
     /// Whether those are read since the last change.
     pub(super) learned: bool,
     /// Where the feeds of changes stood before anything had happened.
@@ -87,6 +89,7 @@ impl Pair {
             units: Vec::new(),
             interactions: Vec::new(),
             taken: Vec::new(),
+            turns: HashMap::new(),
             learned: false,
             met: BTreeMap::new(),
         }
@@ -185,6 +188,11 @@ impl Pair {
                 let seq = self.expected(whom, *seq);
                 self.on(whom, |store, ns, target| store.pause(ns, target, Brake::Off, seq)).await?;
             }
+            Op::Weigh { namespace, share, weight } => {
+                let (namespace, share) = ((*namespace).to_owned(), (*share).to_owned());
+                self.both(|store, _| store.weigh(namespace.clone(), share.clone(), *weight)).await?;
+                self.both(|store, _| store.shares(None)).await?;
+            }
             Op::PauseQueue { namespace, queue } => {
                 let (namespace, queue) = (namespace.to_string(), queue.to_string());
                 self.both(|store, _| store.pause_queue(namespace.clone(), queue.clone(), Brake::On)).await?;
@@ -192,6 +200,16 @@ impl Pair {
             Op::ResumeQueue { namespace, queue } => {
                 let (namespace, queue) = (namespace.to_string(), queue.to_string());
                 self.both(|store, _| store.pause_queue(namespace.clone(), queue.clone(), Brake::Off)).await?;
+            }
+            Op::SetLimit { namespace, name, width } => {
+                let (namespace, name) = (namespace.to_string(), name.to_string());
+                let limit = width.map(Limit::width);
+                self.both(|store, _| store.set_limit(namespace.clone(), name.clone(), limit)).await?;
+                // How often that has something to do is a store's own matter.
+                for kit in [&self.left, &self.right] {
+                    kit.store.settle_limits().await.expect("a sweep");
+                }
+                self.both(|store, _| store.limits(namespace.clone(), None, 10)).await?;
             }
             Op::CollectEnded { namespace, age, rows_max } => {
                 let batch = Collect {
@@ -361,6 +379,7 @@ impl Pair {
             lease,
             queues: vec!["default".to_owned()],
             machines: vec![("m".to_owned(), 1)],
+            transports: vec![],
             declares: vec![undoing()],
         };
         let left = self.left.store.register(worker.clone()).await.expect("a worker registers");
@@ -377,6 +396,8 @@ impl Pair {
     async fn claim(&mut self, claim: &Claim) -> Result<(), Difference> {
         let Some(worker) = claim.worker.of(&self.workers).copied() else { return Ok(()) };
         let there = self.worker_there(worker);
+        let queue = claim.queue;
+        let after = if claim.goes_on { self.turns.get(queue).cloned() } else { None };
         let namespaces = claim.namespaces.as_ref();
         let namespaces = namespaces.map(|names| names.iter().map(ToString::to_string).collect());
         let claim = store::Claim {
@@ -384,6 +405,8 @@ impl Pair {
             queue: claim.queue.to_owned(),
             namespaces: namespaces.map_or(Namespaces::All, Namespaces::Only),
             machines: claim.machines.iter().map(|(name, version)| (name.to_string(), *version)).collect(),
+            after: after.unwrap_or_default(),
+            later_than: claim.later_than,
             rows_max: claim.rows_max,
         };
         let claimed = self
@@ -391,7 +414,10 @@ impl Pair {
                 store.claim(store::Claim { worker: *side.of(&worker, &there), ..claim.clone() })
             })
             .await?;
-        let steps = claimed.into_iter().flat_map(|claimed| claimed.value);
+        let claimed: Vec<_> = claimed.into_iter().flat_map(|claimed| claimed.value).collect();
+        let turns = self.turns.entry(queue).or_default();
+        claimed.iter().for_each(|claimed| turns.served(&claimed.turn));
+        let steps = claimed.into_iter();
         self.steps.extend(steps.map(|claimed| Step::of(worker, &claimed)));
         Ok(())
     }
@@ -496,11 +522,13 @@ impl Pair {
             received,
             transition,
             hold: outcome.hold,
+            lane: outcome.lane.clone(),
             run: (!step.seq.is_multiple_of(3)).then(|| Run {
                 started_at: self.left.now(),
                 took_us: step.seq * 1_000,
                 progress: (step.seq % 3 == 1).then(|| Json::from(serde_json::json!({ "of": step.seq }))),
             }),
+            mail: Vec::new(),
         }
     }
 
@@ -543,7 +571,9 @@ impl Pair {
             created_before: filter.created_before,
             heads_only: filter.heads_only,
             after: id(filter.after),
+            after_at: None,
             limit: filter.limit,
+            ..store::Filter::default()
         }
     }
 
@@ -656,6 +686,7 @@ fn undoing() -> Declaration {
         accepts: vec![],
         takes: vec![],
         undo_on_cancel: vec!["middle".to_owned()],
+        indexes: Vec::new(),
         graph: None,
     }
 }

@@ -10,12 +10,12 @@ use serde::Serialize;
 use crate::kit::*;
 
 /// A request of one.
-pub(super) fn one(request: &str) -> Dispatch {
+pub(crate) fn one(request: &str) -> Dispatch {
     Dispatch { shape: Shape::One, on_failure: OnFailure::Fail, in_flight: None, ..each(&[request]) }
 }
 
 /// A request for each of these.
-pub(super) fn each(requests: &[&str]) -> Dispatch {
+pub(crate) fn each(requests: &[&str]) -> Dispatch {
     let ask = |(item, request): (usize, &&str)| Ask {
         request: Json::encode("request", request).expect("a text"),
         idempotency_key: format!("key-{item}"),

@@ -130,10 +130,10 @@ async fn an_instance_explains_that_it_waits_for_answers(kit: Kit) {
     let worker = kit.worker("w").await;
     let id = parked(&kit, worker, each(&["a", "b"])).await;
     let told = kit.client().explain(id).await.expect("a read");
-    assert!(told.ends_with("it is parked on a unit: 2 answers still to come"), "{told}");
+    assert!(told.contains("it is parked on a unit: 2 answers still to come; interaction "), "{told}");
     complete(&kit, items(&kit, id).await[0].id, 0).await;
     let told = kit.client().explain(id).await.expect("a read");
-    assert!(told.ends_with("it is parked on a unit: 1 answer still to come"), "{told}");
+    assert!(told.contains("it is parked on a unit: 1 answer still to come; interaction "), "{told}");
 }
 
 async fn answers_wake_an_instance_in_its_lane(kit: Kit) {

@@ -16,4 +16,6 @@ create table if not exists dormouse.schema (
     functions text    not null, -- tells the functions of one build from another's
     one       boolean primary key default true check (one)
 );
+-- The oldest version whose engines may run on it, which a migration sets.
+alter table dormouse.schema add column if not exists oldest integer;
 insert into dormouse.schema (version, functions) values (0, '') on conflict do nothing;

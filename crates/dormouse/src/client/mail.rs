@@ -1,0 +1,73 @@
+//! Mail that a step sends passes the same doors as what a client sends.
+
+use super::Client;
+use crate::mail::check_amount;
+use crate::store::MailView;
+use crate::{InstanceId, Mail, NewInstance, Result, Target};
+
+/// Pieces of mail that one look returns.
+const SHOWN_MAX: usize = 100;
+
+impl Client {
+    /// The mail of an instance that is not delivered yet, in the order in which it was sent: the first 100 pieces.
+    pub async fn mail(&self, target: impl Into<Target>) -> Result<Vec<MailView>> {
+        let id = self.head_of(target.into()).await?.id;
+        self.store.mail_of(id, SHOWN_MAX).await
+    }
+
+    /// Checks the mail of an outcome; if one piece is refused, all are.
+    pub(crate) async fn admit_mail(
+        &self,
+        sender: InstanceId,
+        key: Option<&str>,
+        mail: Vec<Mail>,
+    ) -> Result<Vec<Mail>> {
+        check_amount(&mail, &self.limits)?;
+        mail.iter().try_for_each(|mail| mail.check(&self.limits, sender, key))?;
+        let signals: Vec<_> = mail
+            .iter()
+            .filter_map(|mail| match mail {
+                Mail::Signal { to, signal } => Some((to.clone(), signal.clone())),
+                _ => None,
+            })
+            .collect();
+        self.check_all(&signals).await?;
+        let starts: Vec<NewInstance> = mail
+            .iter()
+            .filter_map(|mail| match mail {
+                Mail::Start(new) => Some((**new).clone()),
+                _ => None,
+            })
+            .collect();
+        let mut starts = self.admit_all(starts).await?.into_iter();
+        let admitted = mail.into_iter().map(|mail| match mail {
+            Mail::Start(_) => Mail::start(starts.next().expect("every start was admitted")),
+            other => other,
+        });
+        Ok(admitted.collect())
+    }
+
+    /// Adds a remark on mail that still waits.
+    pub(super) async fn explain_mail(&self, sender: InstanceId) -> Result<String> {
+        let waiting = self.store.mail_of(sender, SHOWN_MAX).await?;
+        let Some(first) = waiting.first() else { return Ok(String::new()) };
+        let to = match &first.to {
+            Some(to @ Target::Id(_)) => format!(" to instance {to}"),
+            Some(to @ Target::Key(_)) => format!(" to the instance {to}"),
+            None => String::new(),
+        };
+        let name = first.name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
+        let what = format!("{}{name}{to}", first.kind);
+        let why = match &first.undelivered {
+            Some(reason) => format!("cannot be delivered: {reason}"),
+            None if first.tries > 0 => format!("was put off {} times", first.tries),
+            None => "is about to be delivered".to_owned(),
+        };
+        let count = match waiting.len() {
+            SHOWN_MAX.. => format!("{SHOWN_MAX} or more pieces of its mail wait"),
+            1 => "1 piece of its mail waits".to_owned(),
+            count => format!("{count} pieces of its mail wait"),
+        };
+        Ok(format!("; {count}, the first ({what}) {why}"))
+    }
+}

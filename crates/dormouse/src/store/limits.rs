@@ -1,0 +1,62 @@
+//! The verbs and queries of limits.
+
+use jiff::Timestamp;
+
+use super::{Reply, Written};
+use crate::{InstanceId, Limit};
+
+/// How many lanes of a family [`LimitView`] counts at most.
+pub const LANES_COUNTED_MAX: usize = 200;
+
+/// How many instances that wait in one lane are counted at most.
+pub const WAITING_COUNTED_MAX: usize = 1_000;
+
+/// Limits: which there are, and what they let run.
+///
+/// A lane's width is that of the limit of its name, else that of its family's limit, else 1. Whatever settles a lane asks
+/// for the width then: it lets the next in line run while fewer than that hold the lane, and takes the turn back from those
+/// that could run but are not claimed while more do. Claimed instances are left alone.
+pub trait LimitStore: Send + Sync + 'static {
+    /// Sets the limit of a name, or removes it, and answers whether the name had one. Lanes that it concerns are settled
+    /// in the same transaction, as many as a bound allows; [`LimitStore::settle_limits`] settles the others. It waits
+    /// neither for steps that run nor for a transaction that holds one of the lanes.
+    fn set_limit(&self, namespace: String, name: String, limit: Option<Limit>) -> Reply<'_, Written<bool>>;
+
+    /// Settles some of the lanes whose limit has changed and which could not be settled with that change: there were too
+    /// many, or another transaction held them. Answers whether there is more to do at once. Callers of
+    /// [`LimitStore::set_limit`] call it right after, and every worker calls it with each heartbeat.
+    fn settle_limits(&self) -> Reply<'_, Written<bool>>;
+
+    /// The limits of a namespace in the order of their names: those after this name, or from the first.
+    fn limits(&self, namespace: String, after: Option<String>, rows_max: usize) -> Reply<'_, Vec<LimitView>>;
+}
+
+/// A limit and how much of it is in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitView {
+    /// Its name: a lane or a family.
+    pub name: String,
+    /// The limit.
+    pub limit: Limit,
+    /// When it was last changed.
+    pub changed_at: Timestamp,
+    /// Lanes that it concerns and in which something runs, could run or waits; up to [`LANES_COUNTED_MAX`] are looked at.
+    pub lanes: usize,
+    /// Whether there are more lanes than those.
+    pub more_lanes: bool,
+    /// Places in use in these lanes.
+    pub held: u64,
+    /// Instances that wait for a place in these lanes; up to [`WAITING_COUNTED_MAX`] are counted in each.
+    pub waiting: u64,
+}
+
+/// A lane as one that waits for it sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneView {
+    /// How many of it run at a time.
+    pub width: u32,
+    /// Whether a limit says so; without one, a lane runs one at a time.
+    pub is_limited: bool,
+    /// The other instances that hold it: they run, or are next.
+    pub holders: Vec<InstanceId>,
+}

@@ -1,0 +1,3 @@
+-- Shares with a weight, by shares_namespace.
+select share, namespace, weight from dormouse.shares where $1::text is null or namespace = $1
+order by namespace, share limit $2

@@ -1,5 +1,0 @@
--- Who holds a lane, by instances_lane.
-select id from instances
-where lane is not null and namespace = ?1 and lane = ?2 and status in ('executing', 'runnable') and blocked = 0
-    and id <> ?3
-limit 1

@@ -1,0 +1,2 @@
+-- The transports that a worker has; null if it registered before this was noted.
+alter table workers add column transports text;
