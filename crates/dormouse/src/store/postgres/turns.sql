@@ -52,7 +52,7 @@ begin
         -- The caller leaves out a namespace whose queue is paused.
         return query
         with recursive hops (share, namespace) as (
-            select null::text collate "C", p_namespace
+            select null::text collate "C", p_namespace collate "C"
             union all
             select f.share, f.namespace from hops h cross join lateral (
                 select coalesce(i.share, i.namespace) as share, i.namespace from dormouse.instances i
