@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dormouse::prelude::*;
 use dormouse::store::Filter;
-use dormouse::{Error, Json, ParentRef, Spawn, Status, Transition};
+use dormouse::{Error, Json, KeyScope, ParentRef, Spawn, Status, Transition};
 use serde_json::{Value, json};
 
 use crate::kit::*;
@@ -17,6 +17,7 @@ suite![
     a_child_that_is_dropped_leaves_its_place_free,
     a_step_knows_its_parent_and_its_place,
     roots_are_listed_without_their_descendants,
+    a_child_whose_parent_was_collected_still_wakes_and_is_still_reaped,
 ];
 
 async fn a_parent_sees_how_far_each_child_got(kit: Kit) {
@@ -198,6 +199,34 @@ async fn roots_are_listed_without_their_descendants(kit: Kit) {
     let rest = Filter { roots: true, limit: 2, after: page.next, ..Filter::default() };
     let rest = kit.store.list(rest).await.expect("a read");
     assert_eq!((rest.instances.len(), rest.next), (1, None));
+}
+
+/// A key that counts in some statuses only lets a child fail as it wakes, which its parent must hear of.
+async fn a_child_whose_parent_was_collected_still_wakes_and_is_still_reaped(kit: Kit) {
+    let worker = kit.worker("w").await;
+    kit.insert(m()).await;
+    let scope = KeyScope::In(vec![Status::Runnable]);
+    let later = child().key("k").key_scope(scope).start_at(Duration::from_secs(60));
+    let timeout = Some(Duration::from_secs(1).into());
+    let spawned = Spawn { timeout, ..spawn(vec![later], "join") };
+    let claimed = kit.claim_one(worker).await;
+    kit.commit(worker, commit(&claimed, Transition::Spawn(spawned))).await;
+    kit.advance(Duration::from_secs(1));
+    assert_eq!(kit.due().await, 1);
+    let parent = kit.claim_one(worker).await;
+    kit.commit(worker, commit(&parent, done())).await;
+    assert_eq!(kit.client().collect(Duration::ZERO).await.expect("a write").instances, 1);
+
+    kit.advance(Duration::from_secs(60));
+    assert_eq!(kit.due().await, 1, "it wakes without its parent");
+    let mortal = kit.worker_with_lease("mortal", Duration::from_secs(1)).await;
+    let claimed = kit.claim_from(mortal, "default", &[("c", 1)], 1).await;
+    assert_eq!(claimed.len(), 1);
+    kit.advance(Duration::from_secs(2));
+    assert_eq!(kit.reap().await, 1, "it is taken back without its parent");
+    let claimed = kit.claim_from(worker, "default", &[("c", 1)], 1).await;
+    kit.commit(worker, commit(&claimed[0], done())).await;
+    assert_eq!(kit.status(claimed[0].id).await, Status::Done);
 }
 
 fn child() -> NewInstance {

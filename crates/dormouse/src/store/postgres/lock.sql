@@ -52,7 +52,9 @@ begin
         select i.id from unnest(p_ids) wanted (id) join dormouse.instances i on i.id = any (array[wanted.id])
         where i.id = any (v_locked) and i.id <> all (coalesce(v_short, '{}'))
             and (i.parent is null or i.joined or i.parent = any (v_locked)
-                or (i.id <> all (p_ending) and i.key_scope is null))
+                or (i.id <> all (p_ending) and i.key_scope is null)
+                -- A parent that was collected cannot be locked, and hears of no end.
+                or not exists (select from dormouse.instances p where p.id = i.parent))
     );
 end
 $$;
