@@ -29,7 +29,7 @@ begin
             select i.id from dormouse.instances i
             where i.wake_at <= due.at and i.wake_at is not null and i.id <> all (v_seen)
                 and (i.lane is null or dormouse.lane_number(i.namespace, i.lane) <> all (v_missing))
-            order by i.wake_at limit p_rows_max - cardinality(v_all)
+            order by i.wake_at, i.id limit p_rows_max - cardinality(v_all)
             for no key update skip locked
         );
         exit when v_ids = '{}';
@@ -109,9 +109,9 @@ begin
             end loop;
         end if;
     end if;
-    -- What is due and could not be had is asked for again in a moment, not at once.
-    select case when min(wake_at) <= due.at and woken < p_rows_max then due.at + interval '50 milliseconds'
-        else min(wake_at) end
+    -- What is due and could not be had is asked for again in a moment; at once, if something became due just now.
+    select case when min(wake_at) <= due.at and woken < p_rows_max
+        then least(due.at + interval '50 milliseconds', (due.effects).wake_at) else min(wake_at) end
     into next from (
         select wake_at from dormouse.instances where wake_at is not null order by wake_at limit 1
     ) first;
