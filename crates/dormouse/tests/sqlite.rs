@@ -58,6 +58,21 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     assert_eq!(version, 99);
 }
 
+#[tokio::test]
+async fn a_program_that_has_a_file_open_writes_no_more_after_a_newer_one_has_upgraded_it() {
+    let dir = directory();
+    let path = dir.path().join("upgraded.db");
+    let client = dormouse::Client::on(open(&path).await);
+    client.start::<Patient>(Patience::Wait).key("before").await.expect("a start");
+    let conn = Connection::open(&path).expect("it opens");
+    conn.pragma_update(None, "user_version", 99).expect("a pragma");
+    let error = client.start::<Patient>(Patience::Wait).key("after").await.expect_err("it is refused");
+    assert!(matches!(error, Error::NewerSchema { found: 99, .. }), "{error}");
+    assert!(error.to_string().contains("upgraded.db has schema version 99"), "{error}");
+    let rows: i64 = conn.query_row("select count(*) from instances", [], |row| row.get(0)).expect("a count");
+    assert_eq!(rows, 1);
+}
+
 /// The schema that kept counts without versions.
 const FOURTH: [&str; 4] = [
     include_str!("../src/store/sqlite/migrations/0001_init.sql"),

@@ -24,7 +24,9 @@ struct State {
 impl Outage {
     /// Notes the failure of a verb that is tried again until it succeeds.
     pub(super) fn failed(&self, verb: &'static str, error: &Error) {
-        if !error.is_transient() {
+        // A file that a newer program has upgraded refuses everything until this process is stopped.
+        let lasts = error.is_transient() || matches!(error, Error::NewerSchema { .. });
+        if !lasts {
             tracing::warn!(%error, verb, "the store refuses; trying again");
             return;
         }
@@ -46,7 +48,8 @@ impl Outage {
 
     /// Notes the failure of a call that is not repeated. During an outage it is not news.
     pub(super) fn missed(&self, verb: &'static str, error: &Error) {
-        if self.is_on.load(Ordering::Relaxed) && error.is_transient() {
+        let is_on = self.is_on.load(Ordering::Relaxed);
+        if is_on && (error.is_transient() || matches!(error, Error::NewerSchema { .. })) {
             tracing::debug!(%error, verb, "the store fails");
         } else {
             tracing::warn!(%error, verb, "the store could not do this");

@@ -166,6 +166,16 @@ fn check_schema_version(conn: &Connection, path: &Path) -> Result<i64> {
     Ok(found)
 }
 
+/// Refuses to write to a file that a newer program has upgraded since it was opened here.
+pub(super) fn check_not_upgraded(conn: &Connection) -> Result<()> {
+    let found: i64 = conn.prepare_cached("pragma user_version")?.query_row([], |row| row.get(0))?;
+    let known = MIGRATIONS.len() as i64;
+    if found > known {
+        return Err(Error::NewerSchema { path: conn.path().unwrap_or_default().into(), found, known });
+    }
+    Ok(())
+}
+
 pub(super) fn schema_version(conn: &Connection) -> Result<i64> {
     pragma(conn, "user_version")
 }

@@ -246,14 +246,15 @@ fn write_once(file: &File, group: &mut [Box<dyn Job>]) -> Result<()> {
     conn.prepare_cached("begin immediate")?.execute([])?;
     let changes_before = conn.total_changes();
     let mut counts = Counts::default();
-    let written = group
-        .iter_mut()
-        .try_for_each(|job| {
-            // A query of the same group sees what the writes before it moved.
-            if job.sync() == Sync::Never {
-                std::mem::take(&mut counts).save(conn, &mut known)?;
-            }
-            guarded(|| job.run(conn, &**clock, &mut counts))
+    let written = open::check_not_upgraded(conn)
+        .and_then(|()| {
+            group.iter_mut().try_for_each(|job| {
+                // A query of the same group sees what the writes before it moved.
+                if job.sync() == Sync::Never {
+                    std::mem::take(&mut counts).save(conn, &mut known)?;
+                }
+                guarded(|| job.run(conn, &**clock, &mut counts))
+            })
         })
         .and_then(|()| counts.save(conn, &mut known))
         .and_then(|()| Ok(conn.prepare_cached("commit")?.execute([])?));
