@@ -90,6 +90,8 @@ pub struct Migrated {
 pub(super) async fn migrate(conn: &mut PgConnection) -> Result<Migrated> {
     // What was done while we waited for the lock must be seen, whatever the server's default is.
     let mut tx = conn.begin_with("begin isolation level read committed").await?;
+    // What is not there to be dropped, or is there already, is no news.
+    sqlx::raw_sql("set local client_min_messages = warning").execute(&mut *tx).await?;
     sqlx::raw_sql("select pg_advisory_xact_lock(1685025391)").execute(&mut *tx).await?;
     sqlx::raw_sql(HEAD).execute(&mut *tx).await?;
     let Found { version: from, functions, .. } = found(&mut tx).await?;
