@@ -30,6 +30,7 @@ mod watch;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -47,7 +48,7 @@ pub use self::log::Log;
 use self::output::Output;
 pub use self::program::Program;
 use crate::settings::Settings;
-use crate::{Access, Server};
+use crate::{Access, Auth, Server};
 
 /// Registers a program's machines with an engine.
 pub type Machines = Arc<dyn Fn(EngineBuilder) -> EngineBuilder + Send + Sync>;
@@ -329,7 +330,22 @@ impl Globals {
 
     /// An engine on this store with a program's machines and these settings.
     fn engine(&self, store: Arc<dyn Store>, machines: &Machines) -> EngineBuilder {
-        self.settings.engine(machines(Engine::on(store)))
+        self.over(machines(Engine::on(store)))
+    }
+
+    /// An engine with these settings, for a command of a program's own. What they leave open stays as it was built.
+    pub fn over(&self, engine: EngineBuilder) -> EngineBuilder {
+        self.settings.engine(engine)
+    }
+
+    /// Where these settings have `serve` listen.
+    pub fn bind(&self) -> SocketAddr {
+        run::bind(&self.settings)
+    }
+
+    /// Who these settings let in, if they say.
+    pub fn auth(&self) -> Option<Auth> {
+        run::auth(&self.settings)
     }
 
     /// The address of the database: the given one, or the default file.

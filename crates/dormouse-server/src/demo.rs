@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 
 use dormouse::store::Stats;
 use dormouse::store::sqlite::SqliteStore;
-use dormouse::{BoxError, Client, Engine, Limit, Result, Retention, Status};
+use dormouse::{BoxError, Client, Engine, EngineBuilder, Limit, Result, Retention, Status};
 use dormouse_server::Stop;
+use dormouse_server::cli::Globals;
 
 use self::line_item::Warehouse;
 use self::meter::Meter;
@@ -55,7 +56,7 @@ pub(crate) async fn run(db: PathBuf, args: Args) -> Result<(), BoxError> {
     let client = Client::on(Arc::new(SqliteStore::open(&db).await?));
     let stage = Stage::new(client, Meter::install());
     let found = stage.client.stats().await?;
-    let engine = stage.start().await?;
+    let engine = stage.engine().await?.start().await?;
     stage.open(&found, args.orders).await?;
     let world = tokio::spawn(world::play(stage.clone()));
 
@@ -79,10 +80,10 @@ pub(crate) struct Shopkeeper {
 
 impl Shopkeeper {
     /// Opens the shop, with this many orders if it is a new one.
-    pub(crate) async fn open(client: Client, orders: u64) -> Result<Self> {
+    pub(crate) async fn open(globals: &Globals, client: Client, orders: u64) -> Result<Self> {
         let stage = Stage::new(client, Arc::default());
         let found = stage.client.stats().await?;
-        let engine = stage.start().await?;
+        let engine = globals.over(stage.engine().await?).start().await?;
         if count(&found, "order", |_| true) == 0 {
             world::place_orders(&stage.client, orders).await?;
         }
@@ -117,9 +118,9 @@ impl Stage {
         Self { client, meter, news: Arc::default() }
     }
 
-    async fn start(&self) -> Result<Engine> {
+    async fn engine(&self) -> Result<EngineBuilder> {
         self.client.set_limit("customer", Limit::width(2)).await?;
-        Engine::on(self.client.store().clone())
+        Ok(Engine::on(self.client.store().clone())
             .machine(Shop { meter: self.meter.clone(), news: self.news.clone() })
             .machine(Warehouse { news: self.news.clone() })
             .machine(Refunds)
@@ -128,9 +129,7 @@ impl Stage {
             .queue("default", 16)
             .queue("warehouse", 16)
             .lease(Duration::from_secs(6))
-            .retention(Retention { ended: Some(ENDED_KEPT), events: None }, Duration::from_secs(30))
-            .start()
-            .await
+            .retention(Retention { ended: Some(ENDED_KEPT), events: None }, Duration::from_secs(30)))
     }
 
     /// Places the first orders in a new database, or reports what an existing one contains.

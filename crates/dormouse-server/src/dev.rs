@@ -11,15 +11,9 @@ use crate::demo::Shopkeeper;
 /// How to serve the shop.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The address to listen on
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:7878",
-        env = "DORMOUSE_BIND",
-        hide_env_values = true
-    )]
-    bind: SocketAddr,
+    /// The address to listen on [default: 127.0.0.1:7878]
+    #[arg(long, value_name = "ADDRESS", env = "DORMOUSE_BIND", hide_env_values = true)]
+    bind: Option<SocketAddr>,
     /// How many orders a new database starts with
     #[arg(long, value_name = "N", default_value_t = 100)]
     orders: u64,
@@ -30,11 +24,12 @@ pub(crate) async fn run(globals: &Globals, args: Args) -> Result<(), Failure> {
     let mut stop = Stop::listen()?;
     let exporter = Exporter::install().expect("this process has no other recorder");
     let client = Client::on(globals.open().await?);
-    let access = access_at(&client, args.bind, None, &[]).await?;
-    let shop = Shopkeeper::open(client, args.orders).await?;
+    let bind = args.bind.unwrap_or_else(|| globals.bind());
+    let access = access_at(&client, bind, globals.auth(), &[]).await?;
+    let shop = Shopkeeper::open(globals, client, args.orders).await?;
     let server = Server::new(shop.client(), access)?.exporter(exporter);
     let db = globals.shown();
-    let served = listen(server, args.bind, &mut stop, |address| {
+    let served = listen(server, bind, &mut stop, |address| {
         println!("An order shop runs on {db}. Open its dashboard:\n\n    http://{address}/\n");
         println!("Some refunds wait for you at http://{address}/inbox, and orders for an approval at");
         println!("http://{address}/waiting?signal=approval. The same through the API:\n");

@@ -80,6 +80,11 @@ pub(super) fn bind(settings: &Settings) -> SocketAddr {
     settings.text("serve.bind").and_then(|bind| bind.parse().ok()).unwrap_or(usual)
 }
 
+/// Whom `serve` lets in.
+pub(super) fn auth(settings: &Settings) -> Option<Auth> {
+    settings.text("serve.auth").map(|word| if word == "keys" { Auth::Keys } else { Auth::Open })
+}
+
 pub(super) async fn serve(globals: &Globals, args: Serve, machines: Machines) -> Result<ExitCode, Failure> {
     let mut stop = Stop::listen()?;
     let settings = args.over(&globals.settings);
@@ -88,9 +93,8 @@ pub(super) async fn serve(globals: &Globals, args: Serve, machines: Machines) ->
     let exporter = Exporter::install();
     let builder = engine(globals, store, &machines);
     let client = builder.client();
-    let auth = settings.text("serve.auth").map(|word| if word == "keys" { Auth::Keys } else { Auth::Open });
     let bind = bind(&settings);
-    let access = access_at(&client, bind, auth, &settings.list("serve.allow_hosts")).await?;
+    let access = access_at(&client, bind, auth(&settings), &settings.list("serve.allow_hosts")).await?;
     let runs =
         settings.is_on("serve.run_machines").unwrap_or(true) && client.registry().machines().next().is_some();
     let engine = if runs { Some(builder.start().await?) } else { None };

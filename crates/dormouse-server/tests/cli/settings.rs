@@ -58,6 +58,19 @@ fn every_command_goes_by_the_file() {
 }
 
 #[test]
+fn the_demo_listens_where_the_file_says_and_lets_in_whom_it_says() {
+    let open = with_file("[serve]\nbind = '0.0.0.0:1'\n");
+    let closed = with_file("[serve]\nauth = 'keys'\n");
+    for (dir, expected) in
+        [(open, "0.0.0.0:1 can be reached from other hosts"), (closed, "API keys are required")]
+    {
+        let output = dormouse().current_dir(dir.path()).arg("dev").output().expect("a run");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains(expected), "{told}");
+    }
+}
+
+#[test]
 fn a_mistake_in_the_file_stops_every_command() {
     let dir = with_file("[serve]\nbnd = '127.0.0.1:1'\n");
     for args in [&["serve"][..], &["ls"], &["config"], &["dev"]] {
