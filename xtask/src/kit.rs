@@ -14,6 +14,26 @@ const READERS: [(&str, &str); 5] = [
     ("systemd-analyze", "systemd"),
     ("openssl", "openssl"),
 ];
+/// Every file of the kit, each of which something below, or the test `kit` of the server, looks at. A new one goes here
+/// together with what checks it.
+const FILES: [&str; 16] = [
+    "Dockerfile",
+    "Dockerfile.dockerignore",
+    "compose.yaml",
+    "dormouse.toml",
+    "kubernetes/dormouse.toml",
+    "kubernetes/kustomization.yaml",
+    "kubernetes/migrate.yaml",
+    "kubernetes/serve.yaml",
+    "kubernetes/worker.yaml",
+    "monitoring/dormouse.rules.test.yml",
+    "monitoring/dormouse.rules.yml",
+    "monitoring/grafana.json",
+    "monitoring/prometheus.yml",
+    "proxy/Caddyfile",
+    "proxy/nginx.conf",
+    "systemd/dormouse.service",
+];
 /// Where the files expect the program.
 const INSTALLED: &str = "/usr/local/bin/dormouse";
 /// The oldest version of Kubernetes that is still maintained and that the schemas know.
@@ -54,6 +74,7 @@ pub(crate) fn test(linters: &Linters) -> Result {
 
 fn tested_in(dir: &Path, linters: &Linters) -> Result {
     let deploy = root().join("deploy");
+    files_are_known(&deploy)?;
     run(Command::new(&linters.python).arg(root().join("xtask/kit/extract.py")).arg(&deploy).arg(dir))?;
     commands_exist(&dir.join("commands"))?;
     images(linters, &deploy)?;
@@ -61,6 +82,27 @@ fn tested_in(dir: &Path, linters: &Linters) -> Result {
     monitoring(dir, &deploy)?;
     unit(dir, &deploy)?;
     proxies(dir, &deploy)
+}
+
+fn files_are_known(deploy: &Path) -> Result {
+    let (mut found, mut dirs) = (Vec::new(), vec![deploy.to_owned()]);
+    while let Some(dir) = dirs.pop() {
+        let entries =
+            fs::read_dir(&dir).map_err(|error| format!("cannot list {}: {error}", dir.display()))?;
+        for path in entries.flatten().map(|entry| entry.path()) {
+            if path.is_dir() { dirs.push(path) } else { found.push(path) }
+        }
+    }
+    let unknown = found.iter().filter_map(|path| path.strip_prefix(deploy).ok()?.to_str());
+    match unknown.filter(|path| !FILES.contains(path)).collect::<Vec<_>>() {
+        unknown if !unknown.is_empty() => Err(format!(
+            "nothing checks {unknown:?} in deploy/: add what does, and the file, to xtask/src/kit.rs"
+        )),
+        _ if found.len() != FILES.len() => {
+            Err("a file that xtask/src/kit.rs lists is gone from deploy/".to_owned())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Every command in the kit is one that the program has. With `--help`, it is parsed and not run.
@@ -106,7 +148,13 @@ fn unit(dir: &Path, deploy: &Path) -> Result {
     let text = tools::read(&deploy.join("systemd/dormouse.service"))?.replace(INSTALLED, &program);
     let unit = dir.join("dormouse.service");
     tools::write(&unit, &text)?;
-    run(Command::new("systemd-analyze").arg("verify").arg(&unit))?;
+    let verified = Command::new("systemd-analyze").arg("verify").arg(&unit).output();
+    let verified = verified.map_err(|error| format!("cannot run systemd-analyze: {error}"))?;
+    let told = String::from_utf8_lossy(&verified.stderr);
+    // A value that it cannot read is a warning to it, and the line is left out.
+    if !verified.status.success() || told.contains("dormouse.service") {
+        return Err(format!("systemd does not accept deploy/systemd/dormouse.service:\n{told}"));
+    }
     let mut security = Command::new("systemd-analyze");
     security.args(["security", "--no-pager", "--offline=true", &format!("--threshold={EXPOSURE_MAX}")]);
     run(security.arg(&unit).stdout(Stdio::null()))
