@@ -8,8 +8,8 @@ use private_postgres::Nats;
 
 use crate::postgres::Database;
 use crate::{
-    Result, browser, built, cargo, clients, deny, install_packages, kit, newest, require_c_compiler, root,
-    run, run_within, schemathesis, upgrade,
+    Result, browser, built, cargo, clients, deny, install_packages, kit, litestream, newest,
+    require_c_compiler, root, run, run_within, schemathesis, upgrade,
 };
 
 /// An example that runs longer is stuck.
@@ -57,7 +57,7 @@ pub(crate) fn test(scope: Scope, pg_bin: Option<&Path>) -> Result {
         Scope::Fast => {
             passes(&FAST, &database)?;
             vec![
-                "schemathesis, the generated clients, the kit, the newest PostgreSQL, the examples and cargo-deny, as `--fast` asks"
+                "schemathesis, the generated clients, the kit, litestream, the newest PostgreSQL, the upgrade, the examples and the licenses, as `--fast` asks"
                     .to_owned(),
             ]
         }
@@ -83,8 +83,8 @@ fn promtool() -> Option<String> {
 /// Returns the checks that were left out, and why.
 fn everything(database: &Database) -> Result<Vec<String>> {
     timed("schemathesis to run", schemathesis::require)?;
-    timed("cargo-deny to run", deny::require)?;
     let (newest, generators, linters) = (newest::fetched(), clients::fetched(), kit::fetched());
+    let litestream = litestream::fetched();
     passes(&FAST, database)?;
     passes(&SLOW, database)?;
     let mut left_out = Vec::new();
@@ -96,16 +96,15 @@ fn everything(database: &Database) -> Result<Vec<String>> {
         Ok(linters) => timed("kit", || kit::test(&linters))?,
         Err(reason) => left_out.push(format!("the checks of deploy/, as {reason}")),
     }
+    match litestream {
+        Ok(program) => timed("litestream", || litestream::test(&program))?,
+        Err(reason) => left_out.push(format!("the copy by litestream, as {reason}")),
+    }
     match upgrade::earlier() {
-        Ok(Some(commit)) if upgrade::is_built(&commit) => {
-            timed("upgrade", || upgrade::test(&commit, database))
-                .map_err(|error| database.with_log(error))?;
+        Ok(commit) => {
+            let tested = timed("upgrade", || upgrade::test(&commit, database));
+            tested.map_err(|error| database.with_log(error))?;
         }
-        Ok(None) => println!("\n==> upgrade: the store is as it was, so there is nothing to upgrade"),
-        // To build it takes as long as everything else together.
-        Ok(Some(commit)) => left_out.push(format!(
-            "the upgrade from {commit}, as its program is not built here; `cargo xtask upgrade` builds it once"
-        )),
         Err(reason) => left_out.push(format!("the upgrade from an earlier commit, as {reason}")),
     }
     match newest {
@@ -130,8 +129,8 @@ fn timed<T>(name: &str, check: impl FnOnce() -> Result<T>) -> Result<T> {
     Ok(value)
 }
 
-/// Checks that a program that uses only PostgreSQL does not compile SQLite. With fewer features the dependencies
-/// differ, so this has its own target directory.
+/// Checks that a program that uses only PostgreSQL does not compile SQLite. As a lint it shares what the lints of the
+/// workspace have compiled.
 fn without_sqlite() -> Result {
     let package = "-p dormouse --no-default-features --features postgres";
     let mut tree = cargo(&format!("tree {package} --edges normal --prefix none"));
@@ -142,7 +141,7 @@ fn without_sqlite() -> Result {
             "without the feature `sqlite`, the dependencies must include PostgreSQL's driver and not SQLite:\n{listed}"
         ));
     }
-    run(cargo(&format!("check {package} --target-dir target/without-sqlite")).env("RUSTFLAGS", "-D warnings"))
+    run(&mut cargo(&format!("clippy {package} -- -D warnings")))
 }
 
 /// Packs the crates as for a registry. What is in them was built and tested above, so it is not built again.
@@ -187,7 +186,7 @@ fn example_names(dir: &Path) -> Result<Vec<String>> {
 
 /// The example is a package of its own, so that sqlx's older SQLite does not hold back the workspace's.
 fn with_sqlx() -> Result {
-    let package = "--locked --manifest-path examples/with-sqlx/Cargo.toml --target-dir target/with-sqlx";
+    let package = "--locked --manifest-path examples/with-sqlx/Cargo.toml --target-dir target";
     run(&mut cargo(&format!("build {package}")))?;
     run_within(EXAMPLE_MAX, &mut cargo(&format!("run --quiet {package}")))
 }

@@ -1,15 +1,14 @@
 //! `cargo xtask docs`: the guide as a site, by mdBook.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::{env, fs};
+use std::fs;
+use std::process::Command;
 
-use crate::{Result, cargo, root, run, tools};
+use crate::{Result, root, run, tools};
 
 /// Where the site is written.
 const BOOK: &str = "target/book";
 const GUIDE: &str = "docs/guide";
-const VERSION: &str = "0.5.4";
+const MDBOOK: &str = "--version 0.5.4 --no-default-features --features search";
 
 const SETTINGS: &str = "\
 [book]
@@ -22,7 +21,7 @@ build-dir = \"site\"
 ";
 
 pub(crate) fn make() -> Result {
-    let mdbook = program()?;
+    let mdbook = tools::installed_or_built("mdbook", MDBOOK)?;
     let home = root().join(BOOK);
     let pages = home.join("src");
     // What is no page any more must not stay.
@@ -67,23 +66,4 @@ fn inside(page: &str) -> String {
     }
     text.push_str(rest);
     text
-}
-
-/// The mdbook on the path, or one that is built into `target/tools`.
-fn program() -> Result<PathBuf> {
-    let own = root().join("target/tools/bin").join(format!("mdbook{}", env::consts::EXE_SUFFIX));
-    let runs = |program: &Path| {
-        let version =
-            Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        version.is_ok_and(|status| status.success())
-    };
-    let there = [PathBuf::from("mdbook"), own.clone()].into_iter().find(|program| runs(program));
-    if let Some(program) = there {
-        return Ok(program);
-    }
-    println!("mdbook is not installed: building it once into target/tools, which takes some minutes");
-    run(&mut cargo(&format!(
-        "install mdbook --version {VERSION} --locked --debug --no-default-features --features search --root target/tools"
-    )))?;
-    Ok(own)
 }

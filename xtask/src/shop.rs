@@ -3,8 +3,12 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use crate::{Result, built, cargo, run};
+
+/// A server that takes longer is not there.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Builds the program, with the features that the tests build it with.
 pub(crate) fn build() -> Result {
@@ -43,23 +47,31 @@ impl Shop {
 
     /// The value of a counter without labels that this process exports; 0 if it has not counted yet.
     pub(crate) fn counter(&self, name: &str) -> Result<u64> {
-        let text = self.get("/metrics")?;
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        Ok(line.and_then(|value| value.trim().parse().ok()).unwrap_or(0))
-    }
-
-    fn get(&self, path: &str) -> Result<String> {
         let host = self.url.trim_start_matches("http://");
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        let mut answer = String::new();
-        TcpStream::connect(host)
-            .and_then(|mut stream| {
-                stream.write_all(request.as_bytes())?;
-                stream.read_to_string(&mut answer)
-            })
-            .map_err(|error| format!("{}{path} cannot be read: {error}", self.url))?;
-        Ok(answer)
+        Ok(counter_in(&get(host, "/metrics", None)?, name))
     }
+}
+
+/// The value of a counter without labels in the metrics of a process; 0 if it has not counted yet.
+pub(crate) fn counter_in(metrics: &str, name: &str) -> u64 {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+}
+
+/// The answer of a server at this address and port, with its head; for the holder of an API key, if there is one.
+pub(crate) fn get(host: &str, path: &str, key: Option<&str>) -> Result<String> {
+    let key = key.map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{key}Connection: close\r\n\r\n");
+    let unread = |error| format!("http://{host}{path} cannot be read: {error}");
+    let address = host.parse().map_err(|error| format!("{host} is not an address: {error}"))?;
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN).map_err(unread)?;
+    let mut answer = String::new();
+    stream
+        .set_read_timeout(Some(ANSWER_WITHIN))
+        .and_then(|()| stream.write_all(request.as_bytes()))
+        .and_then(|()| stream.read_to_string(&mut answer))
+        .map_err(unread)?;
+    Ok(answer)
 }
 
 impl Drop for Shop {

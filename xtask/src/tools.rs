@@ -1,14 +1,14 @@
-//! Tools from PyPI and npm, installed into `target/tools` in fixed versions.
+//! Tools from PyPI, npm and crates.io, installed into `target/tools` in fixed versions.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use std::{fs, io};
+use std::{env, fs, io};
 
-use crate::{Result, install_packages, root, run, run_within};
+use crate::{Result, cargo, install_packages, root, run, run_within};
 
 /// A registry that takes longer counts as unreachable.
-pub(crate) const FETCH_MAX: Duration = Duration::from_secs(180);
+const FETCH_MAX: Duration = Duration::from_secs(180);
 
 /// The Python of a virtual environment with what this file of requirements lists.
 pub(crate) fn python(name: &str, requirements: &str) -> Result<PathBuf> {
@@ -54,6 +54,43 @@ pub(crate) fn node(name: &str, from: &str) -> Result<PathBuf> {
     run_within(FETCH_MAX, npm.stdout(io::stderr()))?;
     write(&whole, &wanted)?;
     Ok(home)
+}
+
+/// A program of crates.io: the one on the path, or the one that was built here before.
+pub(crate) fn installed(name: &str) -> Option<PathBuf> {
+    let runs = |program: &PathBuf| {
+        let version =
+            Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        version.is_ok_and(|status| status.success())
+    };
+    [PathBuf::from(name), own(name)].into_iter().find(runs)
+}
+
+/// The same, built here if there is none. `how` are further arguments, such as its version.
+pub(crate) fn installed_or_built(name: &str, how: &str) -> Result<PathBuf> {
+    if let Some(program) = installed(name) {
+        return Ok(program);
+    }
+    println!("{name} is not installed: building it once into target/tools, which takes some minutes");
+    run(&mut cargo(&format!("install {name} --locked --debug --root target/tools {how}"))).map_err(|error| {
+        format!(
+            "{name} is missing and could not be installed ({error}); run `cargo install {name} --locked` where \
+             there is a network, or put its binary on the path"
+        )
+    })?;
+    Ok(own(name))
+}
+
+fn own(name: &str) -> PathBuf {
+    root().join("target/tools/bin").join(format!("{name}{}", env::consts::EXE_SUFFIX))
+}
+
+/// Installs one package, by its name and version, which depends on no other.
+pub(crate) fn npm_install(home: &Path, package: &str) -> Result {
+    fs::create_dir_all(home).map_err(|error| format!("cannot make {}: {error}", home.display()))?;
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries", "1", "--prefix"]);
+    run_within(FETCH_MAX, npm.arg(home).arg(package).stdout(io::stderr()))
 }
 
 /// Whether there is an `npm`.

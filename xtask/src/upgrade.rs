@@ -7,39 +7,32 @@ use std::{fs, thread};
 
 use crate::postgres::Database;
 use crate::shop::{self, Shop, dormouse};
-use crate::{Result, cargo, root, run, tools};
+use crate::{Result, built, cargo, root, run, tools};
 
-/// The commit, or later the release, that this one must run beside.
-const FROM: &str = "xtask/upgrade-from";
-/// What a database is made of: as long as it is the same, there is nothing to upgrade.
-const STORE: &str = ":(glob)crates/dormouse/src/store/postgres/**/*.sql";
+/// A new file here is a new schema version.
+const MIGRATIONS: &str = "crates/dormouse/src/store/postgres/migrations/*.sql";
 /// How many outcomes a process must commit in each phase.
 const COMMITS: u64 = 100;
 /// A process that takes longer to commit them is stuck.
 const COMMITS_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// `cargo xtask upgrade`.
-pub(crate) fn alone(pg_bin: Option<&Path>) -> Result {
-    match earlier()? {
-        Some(commit) => test(&commit, &Database::start(pg_bin)?),
-        None => {
-            println!("the store is as it was: there is nothing to upgrade");
-            Ok(())
-        }
-    }
+/// `cargo xtask upgrade`, from this commit or else from [`earlier`].
+pub(crate) fn alone(pg_bin: Option<&Path>, from: Option<String>) -> Result {
+    let from = from.map_or_else(earlier, Ok)?;
+    test(&from, &Database::start(pg_bin)?)
 }
 
-/// The earlier commit, if the store has changed since, or why it cannot be had.
-pub(crate) fn earlier() -> Result<Option<String>> {
-    let commit = tools::read(&root().join(FROM))?.trim().to_owned();
-    let is_there = git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]).stderr(Stdio::null()).status();
-    if !is_there.is_ok_and(|status| status.success()) {
-        return Err(format!("this clone does not have the commit {commit} to upgrade from"));
+/// What this program must run beside: the newest release or, before the first one, the commit before the newest migration.
+/// An error says why it cannot be had.
+pub(crate) fn earlier() -> Result<String> {
+    let released = git_says(&["describe", "--tags", "--match=v*", "--abbrev=0", "HEAD^"]);
+    if let Ok(tag) = released {
+        return Ok(tag);
     }
-    let unchanged = git(&["diff", "--quiet", &commit, "--", STORE]).status();
-    let unchanged = unchanged.map_err(|error| format!("cannot run git: {error}"))?.success();
-    Ok((!unchanged).then_some(commit))
+    let added = git_says(&["log", "-1", "--format=%H", "--diff-filter=A", "--", MIGRATIONS])?;
+    git_says(&["rev-parse", "--verify", "--quiet", &format!("{added}^")])
+        .map_err(|_| "this clone does not have the commit before the newest migration".to_owned())
 }
 
 pub(crate) fn test(commit: &str, database: &Database) -> Result {
@@ -79,7 +72,7 @@ pub(crate) fn test(commit: &str, database: &Database) -> Result {
 }
 
 /// Waits until a process has committed as many outcomes again.
-fn commits(shop: &Shop, who: &str) -> Result {
+pub(crate) fn commits(shop: &Shop, who: &str) -> Result {
     let name = "dormouse_commits_total";
     let before = shop.counter(name)?;
     let started = Instant::now();
@@ -109,19 +102,11 @@ impl Program {
     }
 }
 
-/// Whether the program of a commit was built before.
-pub(crate) fn is_built(commit: &str) -> bool {
-    kept(commit).exists()
-}
-
-fn kept(commit: &str) -> PathBuf {
-    root().join("target/upgrade").join(format!("dormouse-{commit}"))
-}
-
-/// The program of a commit, which is built once and kept. It has a target directory of its own: in ours, cargo would take
-/// its crates for those of this commit, because they have the same names.
-fn built_from(commit: &str) -> Result<PathBuf> {
-    let (home, kept) = (root().join("target/upgrade"), kept(commit));
+/// The program of a commit, which is built once and kept. It shares what was built of other crates; its own ones are
+/// elsewhere in its source than ours, as cargo would otherwise take them for ours, which have the same names.
+pub(crate) fn built_from(commit: &str) -> Result<PathBuf> {
+    let home = root().join("target/upgrade");
+    let kept = home.join(format!("dormouse-{commit}"));
     if kept.exists() {
         return Ok(kept);
     }
@@ -131,11 +116,18 @@ fn built_from(commit: &str) -> Result<PathBuf> {
     let archive = home.join("source.tar");
     run(git(&["archive", "--format=tar", commit, "--output"]).arg(&archive))?;
     run(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&source))?;
-    let mut build =
-        cargo("build --locked --package dormouse-server --bins --target-dir target/upgrade/target");
-    run(build.arg("--manifest-path").arg(source.join("Cargo.toml")))?;
-    let made = home.join("target/debug").join(format!("dormouse{}", std::env::consts::EXE_SUFFIX));
+    let moved = fs::rename(source.join("crates"), source.join("earlier"));
+    moved.map_err(|error| format!("cannot move the crates of {commit}: {error}"))?;
+    let manifest = source.join("Cargo.toml");
+    tools::write(&manifest, &tools::read(&manifest)?.replace("\"crates/", "\"earlier/"))?;
+    // The packages and features of the tests' build, without the task runner, which runs.
+    let packages = "--package dormouse --package dormouse-server --all-features --bins";
+    let mut build = cargo(&format!("build --locked {packages} --target-dir target"));
+    run(build.arg("--manifest-path").arg(&manifest))?;
+    let made = PathBuf::from(built("dormouse").get_program());
     fs::copy(&made, &kept).map_err(|error| format!("cannot keep {}: {error}", kept.display()))?;
+    // Cargo puts ours back, which is not built again.
+    shop::build()?;
     Ok(kept)
 }
 
@@ -143,4 +135,16 @@ fn git(args: &[&str]) -> Command {
     let mut command = Command::new("git");
     command.args(args).current_dir(root());
     command
+}
+
+/// The one line that it prints.
+fn git_says(args: &[&str]) -> Result<String> {
+    let told =
+        git(args).stderr(Stdio::null()).output().map_err(|error| format!("cannot run git: {error}"))?;
+    let line = String::from_utf8_lossy(&told.stdout).trim().to_owned();
+    if told.status.success() && !line.is_empty() {
+        Ok(line)
+    } else {
+        Err(format!("`git {}` found nothing", args.join(" ")))
+    }
 }
