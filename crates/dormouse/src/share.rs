@@ -98,6 +98,11 @@ pub fn share_name(id: &str) -> Option<&str> {
     id.split_once(SEPARATOR).map(|(_, name)| name)
 }
 
+/// The namespace of a share.
+pub(crate) fn share_namespace(id: &str) -> &str {
+    id.split_once(SEPARATOR).map_or(id, |(namespace, _)| namespace)
+}
+
 /// The least text after a share, in order: no share is between them.
 pub(crate) fn after(share: &str) -> String {
     format!("{share}{SEPARATOR}")
@@ -160,6 +165,7 @@ mod tests {
         assert!(after("a") > ids[0] && after("a") < ids[1]);
         assert_eq!(share_id("a", Some("a")), "a", "a namespace's own share may be named");
         assert_eq!((share_name("a\u{1}b"), share_name("a")), (Some("b"), None));
+        assert_eq!((share_namespace("a\u{1}b"), share_namespace("a")), ("a", "a"));
     }
 
     #[test]

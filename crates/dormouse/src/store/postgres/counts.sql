@@ -14,7 +14,7 @@ begin
     select sum(place.rows), count(*) into v_rows, v_places from (
         select count(*) as rows from dormouse.counts group by namespace, queue, machine, version, step, status
     ) place;
-    if v_places = 0 or v_rows < 2 * v_places then
+    if v_places = 0 or v_rows < 4 * v_places then
         return 0;
     end if;
     with folded as (

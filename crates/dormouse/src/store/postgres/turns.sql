@@ -148,7 +148,8 @@ end
 $$;
 
 -- How many rows each line has among the first ones of all, and the place of the last of those if they are as many as asked
--- for. A line is asked for its part of them, and for more only while everything it gave is among the first.
+-- for. A line is asked for its part of them, and for more only while all that it gave is among the first and its next row
+-- may be.
 create or replace function dormouse.portions(
     p_queue text, p_lines dormouse.line[], p_rows_max integer, p_taken bigint[],
     out portions integer[], out rows bigint, out cut_priority integer, out cut_round bigint, out cut_second boolean,
@@ -188,8 +189,17 @@ begin
         into portions.portions, portions.rows, cut_priority, cut_round, cut_second, cut_share
         from generate_series(1, v_lines) l (place)
         left join (select f.place, count(*)::integer as rows from first f group by f.place) gave on gave.place = l.place;
-        select array_agg(case when gave = asked then least(asked * 4, p_rows_max) else asked end order by place)
-        into v_more from unnest(portions.portions, v_asked) with ordinality asked_of (gave, asked, place);
+        -- The next row of a line comes in no earlier round than this; after the last of the first ones, it is not among them.
+        select array_agg(case
+            when l.gave = l.asked and (
+                portions.rows < p_rows_max
+                or (l.priority, dormouse.turn_round(l.asked, l.remains, l.weight)) <= (cut_priority, cut_round)
+            ) then least(l.asked * 4, p_rows_max)
+            else l.asked
+        end order by l.place)
+        into v_more
+        from rows from (unnest(portions.portions), unnest(v_asked), unnest(p_lines)) with ordinality
+            l (gave, asked, source, machine, version, priority, namespace, share, second, weight, remains, rows, place);
         exit when v_more is not distinct from v_asked;
         v_asked := v_more;
     end loop;
@@ -204,8 +214,8 @@ create or replace function dormouse.next_rows(
     out ids bigint[], out shares text[], out remains integer[]
 ) language plpgsql as $$
 declare
-    v_machines text[] := p_machines;
-    v_versions integer[] := p_versions;
+    v_machines text[];
+    v_versions integer[];
     v_namespaces text[];
     v_priorities integer[] := p_turn_priorities;
     v_shares text[] := p_turn_shares;
@@ -216,16 +226,20 @@ begin
     ids := '{}';
     shares := '{}';
     remains := '{}';
-    if p_namespaces is not null then
-        select array_agg(run.machine), array_agg(run.version), array_agg(served.namespace)
-        into v_machines, v_versions, v_namespaces
-        from (
-            select distinct n.namespace from unnest(p_namespaces) n (namespace)
-            where (
-                select true from dormouse.paused_queues q where q.namespace = n.namespace and q.queue = p_queue
-            ) is null
-        ) served cross join unnest(p_machines, p_versions) run (machine, version);
-    end if;
+    -- Sources without a row that can run are left out, so that the others need not share the claim with them.
+    select array_agg(run.machine), array_agg(run.version),
+        case when p_namespaces is not null then array_agg(served.namespace) end
+    into v_machines, v_versions, v_namespaces
+    from (
+        select distinct n.namespace from unnest(coalesce(p_namespaces, array[null])) n (namespace)
+        where n.namespace is null or (
+            select true from dormouse.paused_queues q where q.namespace = n.namespace and q.queue = p_queue
+        ) is null
+    ) served
+    cross join unnest(p_machines, p_versions) run (machine, version)
+    cross join lateral dormouse.first_share(
+        p_queue, run.machine, run.version, served.namespace, coalesce(p_later_than, -2147483649)
+    ) first where first.priority is not null;
     for pass in 1..16 loop
         exit when coalesce(cardinality(v_machines), 0) = 0;
         v_found := dormouse.next_lines(

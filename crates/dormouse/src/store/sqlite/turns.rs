@@ -4,11 +4,11 @@
 //! claim's index, from where the last claim stopped, and read no deeper than the claim needs: what is read does not grow
 //! with how many shares there are, nor with how much they have.
 
-use rusqlite::OptionalExtension;
+use rusqlite::{CachedStatement, OptionalExtension};
 
 use super::tx::Tx;
 use crate::Result;
-use crate::share::{after, after_namespace, round};
+use crate::share::{after, after_namespace, round, share_namespace};
 use crate::store::{Claim, Namespaces, Turn};
 
 /// A row that can be claimed, and the turn it is served in.
@@ -23,7 +23,7 @@ pub(super) fn first(tx: &Tx<'_>, claim: &Claim) -> Result<Vec<Next>> {
     let asks = Asks::new(tx, claim)?;
     let mut sources = asks.sources()?;
     let (rows_max, sources_count) = (claim.rows_max, sources.len().max(1));
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<Line> = Vec::with_capacity(rows_max);
     let mut lines_max = vec![rows_max.div_ceil(sources_count); sources.len()];
     loop {
         for (index, source) in sources.iter_mut().enumerate() {
@@ -85,7 +85,7 @@ impl<'a> Asks<'a> {
         Ok(sql.query_row([share], |row| row.get(0)).optional()?.unwrap_or(1))
     }
 
-    /// Where lines are found: each machine, in all namespaces or in each that is served and not paused.
+    /// Where lines are found: each machine with rows, in all namespaces or in each that is served and not paused.
     fn sources(&self) -> Result<Vec<Source<'a>>> {
         let mut namespaces = Vec::new();
         match &self.claim.namespaces {
@@ -98,14 +98,19 @@ impl<'a> Asks<'a> {
                 }
             }
         }
-        let machines = &self.claim.machines;
         let past = self.claim.later_than.map_or(i64::MIN, i64::from);
-        Ok(namespaces
-            .into_iter()
-            .flat_map(|namespace| {
-                machines.iter().map(move |(machine, version)| Source::new(machine, *version, namespace, past))
-            })
-            .collect())
+        let mut sources = Vec::new();
+        for namespace in namespaces {
+            for (machine, version) in self.claim.machines.iter() {
+                let mut source = Source::new(self, machine, *version, namespace, past)?;
+                source.next_priority(self)?;
+                // One without a row takes no part of the claim from the others.
+                if !source.is_over {
+                    sources.push(source);
+                }
+            }
+        }
+        Ok(sources)
     }
 }
 
@@ -121,11 +126,12 @@ struct Source<'a> {
     /// Priorities up to this one are done with.
     past: i64,
     at: Option<Hop>,
+    /// Finds its next share. It is kept, as a claim hops as often as it takes rows.
+    hops: CachedStatement<'a>,
 }
 
 /// How far the shares of a priority were looked through: from where the last claim stopped to the last share, and then
 /// from the first one on to there.
-#[derive(Clone)]
 struct Hop {
     priority: i32,
     start: String,
@@ -135,25 +141,28 @@ struct Hop {
 }
 
 impl<'a> Source<'a> {
-    fn new(machine: &'a str, version: u32, namespace: Option<&'a str>, past: i64) -> Self {
-        Self { machine, version, namespace, lines: 0, is_over: false, past, at: None }
+    fn new(
+        asks: &Asks<'a>,
+        machine: &'a str,
+        version: u32,
+        namespace: Option<&'a str>,
+        past: i64,
+    ) -> Result<Self> {
+        let hops = match namespace {
+            Some(_) => asks.tx.sql(include_str!("claim_share.sql"))?,
+            None => asks.tx.sql(include_str!("claim_line_share.sql"))?,
+        };
+        Ok(Self { machine, version, namespace, lines: 0, is_over: false, past, at: None, hops })
     }
 
     /// The next line, with its first row.
     fn next(&mut self, asks: &Asks<'_>, source: usize) -> Result<Option<Line>> {
-        while !self.is_over {
-            let Some(mut hop) = self.at.clone() else {
-                match self.priority(asks)? {
-                    Some(priority) => self.at = Some(Hop::new(priority, asks.claim.after.start(priority))),
-                    None => self.is_over = true,
-                }
-                continue;
-            };
+        while let Some(mut hop) = self.at.take() {
             match self.share(asks, &hop)? {
                 Some(found) if !hop.is_second_half || found.share < hop.start => {
-                    let is_paused = self.namespace.is_none() && asks.is_paused(&found.namespace)?;
-                    if is_paused {
-                        hop.from = after_namespace(&found.namespace);
+                    let namespace = share_namespace(&found.share);
+                    if self.namespace.is_none() && asks.is_paused(namespace)? {
+                        hop.from = after_namespace(namespace);
                         self.at = Some(hop);
                         continue;
                     }
@@ -170,17 +179,18 @@ impl<'a> Source<'a> {
                 }
                 _ => {
                     self.past = i64::from(hop.priority);
-                    self.at = None;
+                    self.next_priority(asks)?;
                 }
             }
         }
         Ok(None)
     }
 
-    fn priority(&self, asks: &Asks<'_>) -> Result<Option<i32>> {
-        let Self { machine, version, namespace, past, .. } = self;
+    /// Goes on to the first share of the next priority with rows.
+    fn next_priority(&mut self, asks: &Asks<'_>) -> Result<()> {
+        let Self { machine, version, namespace, past, .. } = &*self;
         let queue = &asks.claim.queue;
-        Ok(match namespace {
+        let priority: Option<i32> = match namespace {
             Some(namespace) => asks
                 .tx
                 .sql(include_str!("claim_priority.sql"))?
@@ -190,24 +200,20 @@ impl<'a> Source<'a> {
                 .sql(include_str!("claim_line_priority.sql"))?
                 .query_row((queue, machine, version, past), |row| row.get(0)),
         }
-        .optional()?)
+        .optional()?;
+        self.is_over = priority.is_none();
+        self.at = priority.map(|priority| Hop::new(priority, asks.claim.after.start(priority)));
+        Ok(())
     }
 
-    fn share(&self, asks: &Asks<'_>, hop: &Hop) -> Result<Option<Found>> {
-        let Self { machine, version, namespace, .. } = self;
+    fn share(&mut self, asks: &Asks<'_>, hop: &Hop) -> Result<Option<Found>> {
+        let (machine, version, hops) = (self.machine, self.version, &mut self.hops);
         let (queue, Hop { priority, from, .. }) = (&asks.claim.queue, hop);
-        let read = |row: &rusqlite::Row<'_>| {
-            Ok(Found { share: row.get(0)?, namespace: row.get(1)?, first: (row.get(3)?, row.get(2)?) })
-        };
-        Ok(match namespace {
-            Some(namespace) => asks
-                .tx
-                .sql(include_str!("claim_share.sql"))?
-                .query_row((queue, machine, version, namespace, priority, from), read),
-            None => asks
-                .tx
-                .sql(include_str!("claim_line_share.sql"))?
-                .query_row((queue, machine, version, priority, from), read),
+        let read =
+            |row: &rusqlite::Row<'_>| Ok(Found { share: row.get(0)?, first: (row.get(2)?, row.get(1)?) });
+        Ok(match self.namespace {
+            Some(namespace) => hops.query_row((queue, machine, version, namespace, priority, from), read),
+            None => hops.query_row((queue, machine, version, priority, from), read),
         }
         .optional()?)
     }
@@ -233,7 +239,6 @@ impl Hop {
 /// A share that a hop found.
 struct Found {
     share: String,
-    namespace: String,
     first: (i64, i64),
 }
 
@@ -243,7 +248,6 @@ struct Line {
     priority: i32,
     is_second_half: bool,
     share: String,
-    namespace: String,
     weight: u32,
     /// What the turn under way has left for it.
     left: u32,
@@ -256,7 +260,7 @@ struct Line {
 
 impl Line {
     fn new(asks: &Asks<'_>, source: usize, hop: &Hop, found: Found) -> Result<Self> {
-        let Found { share, namespace, first } = found;
+        let Found { share, first } = found;
         Ok(Self {
             source,
             priority: hop.priority,
@@ -264,7 +268,6 @@ impl Line {
             weight: asks.weight(&share)?,
             left: asks.claim.after.left(hop.priority, &share),
             share,
-            namespace,
             rows: vec![first],
             rows_max: 1,
             is_read: false,
@@ -278,7 +281,8 @@ impl Line {
             return Ok(());
         }
         let Source { machine, version, .. } = source;
-        let Self { namespace, priority, share, rows_max, .. } = &*self;
+        let Self { priority, share, rows_max, .. } = &*self;
+        let namespace = share_namespace(share);
         let mut sql = asks.tx.sql(include_str!("claim.sql"))?;
         let line = (&asks.claim.queue, machine, version, namespace, priority, share, *rows_max as i64);
         let rows: Vec<(i64, i64)> =
