@@ -168,7 +168,7 @@ impl Story {
         if run_on {
             self.work("the old program on the new schema")?;
         } else {
-            self.note("this release contracts the schema: the old processes can no longer commit");
+            self.note("this release contracts the schema: the old program does not start on it any more");
         }
         for (at, name) in HOSTS.iter().enumerate() {
             let stopped = self.hosts[at].stop()?;
