@@ -106,6 +106,12 @@ pub(crate) fn table() -> Vec<Route> {
             "Run it again after it has ended",
             operate::retry,
         ),
+        Route::post(
+            "/v1/instances/{instance}/edit",
+            "instance.edit",
+            "Replace its state, or members of it",
+            operate::edit,
+        ),
         Route::post("/v1/instances/{instance}/pause", "instance.pause", "Pause it", operate::pause),
         Route::post(
             "/v1/instances/{instance}/resume",

@@ -26,6 +26,7 @@ mod run;
 mod schedules;
 mod signal;
 mod tls;
+mod views;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -109,6 +110,8 @@ pub enum Command {
     Worker(run::Worker),
     /// Create the database, or bring its schema up to date
     Migrate(migrate::Migrate),
+    /// Make the typed views of machines on PostgreSQL, and list them
+    Views,
     /// Start an instance
     Start(instances::Start),
     /// List instances, newest first
@@ -131,7 +134,7 @@ pub enum Command {
     Explain(instances::One),
     /// Show what an instance would do if something happened to it; runs and changes nothing
     WhatIf(ahead::WhatIf),
-    /// Retry, cancel, signal, pause, resume or fork every instance that matches a filter
+    /// Retry, edit, cancel, signal, pause, resume or fork every instance that matches a filter
     Bulk(bulk::Bulk),
     /// Signal an instance, or all instances that match a filter
     Signal(signal::Signal),
@@ -144,6 +147,8 @@ pub enum Command {
     Cancel(operate::Cancel),
     /// Run a failed or cancelled instance again
     Retry(operate::Retry),
+    /// Replace the state of an instance, which stays where it is
+    Edit(operate::Edit),
     /// Pause an instance or a queue
     Pause(operate::Brake),
     /// Resume a paused instance or queue
@@ -252,6 +257,7 @@ async fn ran(
         Command::Serve(args) => return run::serve(globals, args, machines).await,
         Command::Worker(args) => return run::worker(globals, &args, machines).await,
         Command::Migrate(args) => return migrate::migrate(globals, output, args).await,
+        Command::Views => return views::views(globals, output).await,
         Command::Config(args) => {
             config::config(globals, output, &args);
             return Ok(ExitCode::SUCCESS);
@@ -285,6 +291,7 @@ async fn ran(
         Command::Interactions(command) => interactions::interactions(&conn, output, command).await?,
         Command::Cancel(args) => operate::cancel(&conn, output, args).await?,
         Command::Retry(args) => operate::retry(&conn, output, args).await?,
+        Command::Edit(args) => operate::edit(&conn, output, args).await?,
         Command::Pause(args) => operate::brake(&conn, output, args, "pause").await?,
         Command::Resume(args) => operate::brake(&conn, output, args, "resume").await?,
         Command::Tag(args) => operate::tag(&conn, output, args).await?,
@@ -304,6 +311,7 @@ async fn ran(
         Command::Serve(_)
         | Command::Worker(_)
         | Command::Migrate(_)
+        | Command::Views
         | Command::Config(_)
         | Command::Health(_)
         | Command::Check(_)

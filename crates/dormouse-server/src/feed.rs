@@ -282,6 +282,7 @@ mod tests {
             seq: 1,
             step: "Start".to_owned(),
             at: Timestamp::UNIX_EPOCH,
+            ran: None,
         }
     }
 

@@ -254,9 +254,10 @@ impl From<Error> for Problem {
             Error::HoldsNul { .. } => problem(Cause::HoldsNul),
             Error::InvalidLimit { .. } => problem(Cause::InvalidLimit),
             Error::OutOfRange { .. } => problem(Cause::OutOfRange),
-            Error::InvalidJson { .. } | Error::Decode { .. } | Error::InvalidCondition(_) => {
-                problem(Cause::InvalidRequest)
-            }
+            Error::InvalidJson { .. }
+            | Error::Decode { .. }
+            | Error::InvalidCondition(_)
+            | Error::InvalidTrace(_) => problem(Cause::InvalidRequest),
             Error::InvalidState(_) | Error::InvalidOutcome(_) => problem(Cause::InvalidState),
             Error::KeyTaken { holder, .. } => problem(Cause::KeyTaken).with("holder", holder.0),
             Error::NoTarget(_) => problem(Cause::NoTarget),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Response, StatusCode, header};
 use dormouse::store::Scope;
-use dormouse::{Client, InstanceId, Opened, Target};
+use dormouse::{Client, InstanceId, Opened, Target, Trace};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,8 @@ pub(crate) struct Parts {
     /// The path as the caller wrote it, with any prefix.
     pub(crate) full_path: String,
     pub(crate) last_event_id: Option<String>,
+    /// The trace of the request, if its header names one.
+    pub(crate) trace: Option<Trace>,
     /// The resume token in the path, after it was verified.
     pub(crate) token: Option<Opened>,
 }
@@ -53,6 +55,11 @@ impl<Q, B> Call<Q, B> {
     /// A named part of the path.
     pub(crate) fn path(&self, name: &str) -> &str {
         self.parts.named(name)
+    }
+
+    /// The trace of what this request starts or sends: that of its own span, or else of its header.
+    pub(crate) fn trace(&self) -> Option<String> {
+        Trace::current().or_else(|| self.parts.trace.clone()).map(String::from)
     }
 
     /// The instance that the path names.

@@ -11,7 +11,7 @@ use axum::extract::{OriginalUri, RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, Response, header};
 use axum::routing::{MethodFilter, on};
 use dormouse::store::ServerStore;
-use dormouse::{Client, Tokens};
+use dormouse::{Client, Tokens, Trace};
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 use tower_http::compression::CompressionLayer;
@@ -193,7 +193,9 @@ impl Server {
                         params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
                     let last_event_id = text_of(request.headers(), "last-event-id");
                     let full_path = full.path().to_owned();
-                    let parts = Parts { path, full_path, last_event_id, token: None };
+                    let trace = text_of(request.headers(), "traceparent");
+                    let trace = trace.as_deref().and_then(Trace::from_header);
+                    let parts = Parts { path, full_path, last_event_id, trace, token: None };
                     app.respond(route, parts, request).await
                 }
             };

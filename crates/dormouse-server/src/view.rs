@@ -70,6 +70,8 @@ pub(crate) struct InstanceSummary {
     pub(crate) lane: Option<String>,
     /// Its share, if that is not its namespace's own.
     pub(crate) share: Option<String>,
+    /// The trace it is part of, as the header `traceparent` writes it.
+    pub(crate) trace: Option<String>,
     /// Whether it waits for its lane.
     pub(crate) lane_blocked: bool,
     /// Whether it is paused.
@@ -119,6 +121,7 @@ impl From<Instance> for InstanceSummary {
             priority: instance.priority,
             lane: instance.lane,
             share: instance.share,
+            trace: instance.trace.map(String::from),
             lane_blocked: instance.lane_blocked,
             paused: instance.paused,
             cancel_requested: instance.cancel_requested,
@@ -255,6 +258,9 @@ pub(crate) struct InboxView {
     pub(crate) payload: Json,
     pub(crate) dedup_key: Option<String>,
     pub(crate) at: Timestamp,
+    /// The trace in which it was sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trace: Option<String>,
     /// Why its machine cannot read it. Drop or edit it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unreadable: Option<String>,
@@ -263,8 +269,9 @@ pub(crate) struct InboxView {
 /// A signal, and why its machine cannot read it.
 impl From<(InboxSignal, Option<String>)> for InboxView {
     fn from((signal, unreadable): (InboxSignal, Option<String>)) -> Self {
-        let InboxSignal { id, name, payload, dedup_key, at } = signal;
-        Self { id: id.0, name, payload, dedup_key, at, unreadable }
+        let InboxSignal { id, name, payload, dedup_key, at, trace } = signal;
+        let trace = trace.map(String::from);
+        Self { id: id.0, name, payload, dedup_key, at, trace, unreadable }
     }
 }
 

@@ -29,6 +29,7 @@ mod mail;
 mod moments;
 mod operations;
 mod overview;
+mod pace;
 mod parts;
 mod pulse;
 mod retention;
@@ -85,6 +86,7 @@ fn table() -> Vec<Page> {
         Page::post("/instances/{instance}/signal", act::signal),
         Page::post("/instances/{instance}/cancel", act::cancel),
         Page::post("/instances/{instance}/retry", act::retry),
+        Page::post("/instances/{instance}/edit", act::edit),
         Page::post("/instances/{instance}/pause", act::pause),
         Page::post("/instances/{instance}/resume", act::resume),
         Page::post("/instances/{instance}/tags", act::tag),

@@ -43,6 +43,8 @@ fn a_request_is_in_its_callers_trace_and_steps_are_told_before_the_end() {
         ),
     );
     assert!(status.contains("200"), "{status}");
+    let id = start_order(&address, &traceparent);
+    until_done(&address, &id);
     let killed = Command::new("kill").args(["-TERM", &shop.id().to_string()]).status().expect("kill");
     assert!(killed.success() && shop.wait().expect("its end").success());
 
@@ -50,9 +52,39 @@ fn a_request_is_in_its_callers_trace_and_steps_are_told_before_the_end() {
     assert!(find(&told, b"a shop of mine").is_some());
     assert!(find(&told, b"step").is_some(), "no step was told");
     // In a span, the trace comes first, then its own id, its parent and its name.
+    let begin = told.windows(TRACE.len()).enumerate().filter(|(_, window)| *window == TRACE);
+    let spans: Vec<&[u8]> = begin.map(|(at, _)| &told[at..(at + 100).min(told.len())]).collect();
+    let steps = spans.iter().filter(|span| find(span, b"step").is_some()).count();
+    assert!(steps >= 5, "the order and its line item, but {steps} steps are in its trace");
     let span = &told[find(&told, &TRACE).expect("the trace of the request")..][..100];
     assert!(find(span, &PARENT).is_some(), "{span:?}");
     assert!(find(span, b"POST /v1/queues/{queue}/pause").is_some(), "{}", String::from_utf8_lossy(span));
+}
+
+/// Starts an order of one line with its payment, in the caller's trace.
+fn start_order(address: &str, traceparent: &str) -> String {
+    let body = r#"{"machine":"order","step":"Placed","key":"traced","state":{"number":1000001,"line_cents":[100],"pay_within_s":60},
+        "signals":[{"name":"payment","payload":{"cents":100}}]}"#;
+    let length = body.len();
+    let (status, answer) = exchange(
+        address,
+        &format!(
+            "POST /v1/instances HTTP/1.1\r\nHost: {address}\r\ntraceparent: {traceparent}\r\n\
+            Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        ),
+    );
+    assert!(status.contains("201"), "{status} {}", String::from_utf8_lossy(&answer));
+    let started: serde_json::Value = serde_json::from_slice(&answer).expect("an answer");
+    started["id"].to_string()
+}
+
+fn until_done(address: &str, id: &str) {
+    let (status, result) = exchange(
+        address,
+        &format!("GET /v1/instances/{id}/result?wait=60s HTTP/1.1\r\nHost: {address}\r\n\r\n"),
+    );
+    let result = String::from_utf8_lossy(&result).into_owned();
+    assert!(status.contains("200") && result.contains("done"), "{status} {result}");
 }
 
 /// Accepts everything that is posted to its traces.

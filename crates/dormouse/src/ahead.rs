@@ -54,6 +54,7 @@ pub(crate) fn context(
         id,
         namespace: crate::DEFAULT_NAMESPACE.to_owned(),
         share: None,
+        trace: None,
         key,
         parent: None,
         attempt: 0,
@@ -176,6 +177,7 @@ mod tests {
             payload: Json::null(),
             dedup_key: None,
             at: Timestamp::UNIX_EPOCH,
+            trace: None,
         });
         let awaits = vec!["payment".to_owned(), "approval".to_owned()];
         let cx = context(InstanceId(1), None, Some(wake), awaits, inbox.collect());

@@ -21,7 +21,7 @@ mod within;
 
 use std::sync::Arc;
 
-pub use self::amend::AmendCall;
+pub use self::amend::{AmendCall, EditCall};
 use self::elsewhere::Elsewhere;
 pub use self::operate::{CancelCall, PauseCall, PauseQueueCall, RetryCall, TagCall};
 #[cfg(feature = "schedules")]

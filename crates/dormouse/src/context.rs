@@ -18,7 +18,7 @@ use crate::limits::Limits;
 use crate::machine::decode_at;
 use crate::{
     Answers, At, Error, InboxSignal, InstanceId, Json, LaneChange, Machine, Mail, Outcome, Result, Signal,
-    SignalId, Status, Transition, VerdictStream, Wake,
+    SignalId, Status, Trace, Transition, VerdictStream, Wake,
 };
 
 /// The largest progress report, in bytes. It is small because a report is written again and again while the step runs.
@@ -30,6 +30,7 @@ pub struct Context {
     pub(crate) id: InstanceId,
     pub(crate) namespace: String,
     pub(crate) share: Option<String>,
+    pub(crate) trace: Option<Trace>,
     pub(crate) key: Option<String>,
     pub(crate) parent: Option<ParentRef>,
     pub(crate) attempt: u32,
@@ -140,6 +141,12 @@ impl Context {
     /// Its share, if that is not its namespace's own.
     pub fn share(&self) -> Option<&str> {
         self.share.as_deref()
+    }
+
+    /// The trace that its instance is part of: pass it on to what the step calls, as the header `traceparent`. Children,
+    /// mail and requests of units have it already.
+    pub fn trace(&self) -> Option<&Trace> {
+        self.trace.as_ref()
     }
 
     /// Its key.
@@ -274,6 +281,11 @@ impl Context {
     /// ```
     pub fn mail(&self, mail: impl Into<Mail>) {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner).push(mail.into());
+    }
+
+    /// The trace of what the outcome of this step starts: the step's own span, if OpenTelemetry knows it.
+    pub(crate) fn trace_onwards(&self) -> Option<String> {
+        Trace::current().or_else(|| self.trace.clone()).map(String::from)
     }
 
     /// An outcome's transition; its mail and its lane are kept here until the commit takes them.

@@ -27,6 +27,11 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// A trace context that is not one; nothing was stored.
+    #[error(
+        "the trace {0:?} is refused: it is written as in the header `traceparent`, version 00: 00-<32 hexadecimal digits>-<16>-<2>"
+    )]
+    InvalidTrace(String),
     /// A limit that cannot be used; nothing was changed.
     #[error("the limit {name:?} is refused: {reason}")]
     InvalidLimit {

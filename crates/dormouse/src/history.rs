@@ -78,6 +78,8 @@ words! {
         SignalDropped => "signal.dropped",
         /// An operator changed the payload of a signal in its inbox.
         SignalEdited => "signal.edited",
+        /// An operator changed its state.
+        StateEdited => "state.edited",
         /// The await's deadline woke it.
         SignalTimeout => "signal.timeout",
         /// It spawned children and parked on their barrier.

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::limits::{InboxMax, Limits, check_name, check_tags, check_version};
 use crate::machine::{decode_at, encode_at};
 use crate::words::words;
-use crate::{Error, History, Job, JobMachine, JobState, Json, KeyScope, Machine, NewSignal, Result, When};
+use crate::{
+    Error, History, Job, JobMachine, JobState, Json, KeyScope, Machine, NewSignal, Result, Trace, When,
+};
 
 /// The default namespace.
 pub const DEFAULT_NAMESPACE: &str = "default";
@@ -122,6 +124,9 @@ pub struct NewInstance {
     /// The share whose turns it is served in; `None` is its namespace's own, or for a child its parent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
+    /// The trace it is part of, as [`Trace`] writes it; checked when it is inserted. `None` for a child is its parent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
     /// When it may first run; `None` is now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_at: Option<When>,
@@ -195,6 +200,7 @@ impl NewInstance {
             key_scope: KeyScope::Live,
             lane: None,
             share: None,
+            trace: None,
             start_at: None,
             awaits: None,
             history: None,
@@ -252,6 +258,13 @@ impl NewInstance {
         self
     }
 
+    /// Makes it part of a trace, given as in the header `traceparent`: its steps, children and requests are in it too.
+    #[must_use]
+    pub fn trace(mut self, trace: impl Into<String>) -> Self {
+        self.trace = Some(trace.into());
+        self
+    }
+
     /// Sets when it may first run.
     #[must_use]
     pub fn start_at(mut self, when: impl Into<When>) -> Self {
@@ -297,6 +310,9 @@ impl NewInstance {
         }
         if let Some(share) = &self.share {
             check_name("share", share)?;
+        }
+        if let Some(trace) = &self.trace {
+            trace.parse::<Trace>()?;
         }
         check_tags(&self.tags)?;
         limits.check_document("state", &self.at.state)?;
@@ -365,6 +381,8 @@ pub struct Instance {
     pub lane: Option<String>,
     /// Its share, if that is not its namespace's own.
     pub share: Option<String>,
+    /// The trace it is part of.
+    pub trace: Option<Trace>,
     /// Whether it waits for its lane.
     pub lane_blocked: bool,
     /// Whether the brake is on.

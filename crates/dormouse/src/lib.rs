@@ -40,6 +40,7 @@ mod search;
 mod share;
 mod signal;
 mod token;
+mod trace;
 mod transport;
 mod unit;
 mod words;
@@ -55,8 +56,8 @@ pub use async_nats;
 pub use jiff;
 
 pub use crate::client::{
-    AmendCall, CancelCall, Client, Foresight, Happening, Look, PauseCall, PauseQueueCall, RetryCall,
-    SignalCall, Start, Started, TagCall, Trouble, TroubleKind,
+    AmendCall, CancelCall, Client, EditCall, Foresight, Happening, Look, PauseCall, PauseQueueCall,
+    RetryCall, SignalCall, Start, Started, TagCall, Trouble, TroubleKind,
 };
 #[cfg(feature = "schedules")]
 pub use crate::client::{ScheduleView, Schedules};
@@ -92,6 +93,7 @@ pub use crate::schedule::{
 pub use crate::share::{ShareWeight, WEIGHT_MAX};
 pub use crate::signal::{Accepts, Delivered, InboxSignal, NewSignal, Signal, SignalId, Target};
 pub use crate::token::{Opened, Tokens};
+pub use crate::trace::Trace;
 #[cfg(feature = "nats")]
 pub use crate::transport::Nats;
 pub use crate::transport::{Reception, Sending, Sent, Transport};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{Limits, check_name};
 use crate::machine::Accepted;
-use crate::{Form, InstanceId, Json, Outline, Result};
+use crate::{Form, InstanceId, Json, Outline, Result, Trace};
 
 /// A signal's name together with the type of its payload.
 ///
@@ -146,12 +146,15 @@ pub struct NewSignal {
     pub payload: Json,
     /// Its dedup key: another signal with this key is ignored for the life of the instance.
     pub dedup_key: Option<String>,
+    /// The trace in which it was sent, as [`Trace`] writes it; checked when it is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
 }
 
 impl NewSignal {
     /// A signal with a payload and no dedup key.
     pub fn new(name: impl Into<String>, payload: Json) -> Self {
-        Self { name: name.into(), payload, dedup_key: None }
+        Self { name: name.into(), payload, dedup_key: None, trace: None }
     }
 
     /// A signal with a payload of its type.
@@ -166,8 +169,19 @@ impl NewSignal {
         self
     }
 
+    /// Sets the trace in which it is sent, given as in the header `traceparent`. The step that receives it is linked with
+    /// that trace.
+    #[must_use]
+    pub fn trace(mut self, trace: impl Into<String>) -> Self {
+        self.trace = Some(trace.into());
+        self
+    }
+
     pub(crate) fn check(&self, limits: &Limits) -> Result<()> {
         check_name("signal name", &self.name)?;
+        if let Some(trace) = &self.trace {
+            trace.parse::<Trace>()?;
+        }
         if let Some(key) = &self.dedup_key {
             check_name("dedup key", key)?;
         }
@@ -188,6 +202,9 @@ pub struct InboxSignal {
     pub dedup_key: Option<String>,
     /// When it was stored.
     pub at: Timestamp,
+    /// The trace in which it was sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Trace>,
 }
 
 /// The instance that a call addresses, in the caller's namespace: by id or by key.

@@ -63,9 +63,9 @@ pub use crate::search::{
 };
 pub use crate::share::{Turn, Turns, share_id, share_name};
 use crate::{
-    At, ChildView, Delivered, Error, InboxMax, InboxSignal, Inserted, InstanceId, KeyScope, LaneChange, Mail,
-    NewInstance, NewSignal, ParentRef, Result, Run, SignalId, Status, Target, Transition, Wake, When,
-    WorkerId,
+    At, ChildView, Delivered, Error, InboxMax, InboxSignal, Inserted, InstanceId, Json, KeyScope, LaneChange,
+    Mail, NewInstance, NewSignal, ParentRef, Result, Run, SignalId, Status, Target, Trace, Transition, Wake,
+    When, WorkerId,
 };
 
 /// A store's answer.
@@ -237,6 +237,16 @@ pub trait Store: UnitStore + LimitStore + MailStore + Queries + Send + Sync + 's
         request: AmendRequest,
     ) -> Reply<'_, Written<InstanceId>>;
 
+    /// Replaces the state of an instance whose step does not run and that is not done. It stays where it is: parked,
+    /// runnable, or ended with its failure.
+    fn edit(
+        &self,
+        namespace: String,
+        target: Target,
+        state: Json,
+        expected_seq: Option<u64>,
+    ) -> Reply<'_, InstanceId>;
+
     /// Adds and removes an instance's tags, and returns those that it has then. Not a transition.
     fn tag(&self, namespace: String, target: Target, change: TagChange) -> Reply<'_, Vec<String>>;
 
@@ -355,6 +365,9 @@ pub struct Claimed {
     pub key_scope: KeyScope,
     /// Since when it could run.
     pub runnable_at: Timestamp,
+    /// The trace it is part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Trace>,
     /// The store's time.
     pub now: Timestamp,
 }

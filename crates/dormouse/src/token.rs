@@ -251,6 +251,7 @@ mod tests {
             assigned_until: None,
             for_assignee: None,
             for_group: None,
+            trace: None,
             answered_by: None,
             answered: false,
             error: None,

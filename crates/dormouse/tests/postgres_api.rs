@@ -7,6 +7,8 @@ mod database;
 mod pokes;
 #[path = "postgres_api/sql.rs"]
 mod sql;
+#[path = "postgres_api/views.rs"]
+mod views;
 
 use std::sync::Arc;
 use std::time::Duration;

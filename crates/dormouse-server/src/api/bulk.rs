@@ -11,8 +11,8 @@ use futures_util::{StreamExt as _, stream};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use serde_json::value::RawValue;
 
+use super::operate::with;
 use super::search::ListQuery;
 use crate::access::Caller;
 use crate::cursor;
@@ -41,11 +41,12 @@ pub(crate) enum Verb {
     Pause,
     Resume,
     Fork,
+    Edit,
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Signal, Self::Cancel, Self::Retry, Self::Pause, Self::Resume, Self::Fork];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Signal, Self::Cancel, Self::Retry, Self::Edit, Self::Pause, Self::Resume, Self::Fork];
 
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -55,6 +56,7 @@ impl Verb {
             Self::Pause => "pause",
             Self::Resume => "resume",
             Self::Fork => "fork",
+            Self::Edit => "edit",
         }
     }
 
@@ -66,6 +68,7 @@ impl Verb {
             Self::Pause => "/v1/instances/{instance}/pause",
             Self::Resume => "/v1/instances/{instance}/resume",
             Self::Fork => "/v1/instances/{instance}/fork",
+            Self::Edit => "/v1/instances/{instance}/edit",
         }
     }
 
@@ -78,6 +81,7 @@ impl Verb {
             Self::Pause => !has_ended && !instance.paused,
             Self::Resume => instance.paused,
             Self::Fork => instance.seq > 0,
+            Self::Edit => instance.status != Status::Done,
         }
     }
 }
@@ -98,7 +102,7 @@ pub(super) struct BulkBody {
     reason: Option<String>,
     /// The step to run from, for `retry` and `fork`.
     step: Option<String>,
-    /// Members of the state to replace, for `retry` and `fork`.
+    /// Members of the state to replace, for `edit`, `retry` and `fork`.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, serde_json::Value>")]
     set: BTreeMap<String, Json>,
@@ -192,8 +196,12 @@ impl BulkBody {
         let changes = self.step.is_some() || !self.set.is_empty();
         let told = match verb {
             Verb::Signal if self.signal.is_none() => "`signal` is missing: name the signal to send",
-            Verb::Retry | Verb::Fork => "",
-            _ if changes => "`step` and `set` are for `retry` and `fork`",
+            Verb::Edit if self.set.is_empty() => "`set` is missing: name the members of the state to replace",
+            Verb::Edit if self.step.is_some() => {
+                "an edit leaves an instance at its step: `step` is for `retry` and `fork`"
+            }
+            Verb::Retry | Verb::Fork | Verb::Edit => "",
+            _ if changes => "`step` and `set` are for `retry` and `fork`, and `set` for `edit`",
             _ => "",
         };
         let told = match (verb, &self.signal, &self.reason) {
@@ -246,7 +254,7 @@ async fn act(
     (id, app.act(&caller, act).await.map(drop))
 }
 
-/// The body of the request for one instance. What was seen is what is changed: a retry and a fork name the `seq`.
+/// The body of the request for one instance. What was seen is what is changed: an edit, a retry and a fork name the `seq`.
 fn request(body: &BulkBody, instance: &Instance) -> Result<String, Problem> {
     let state = match body.set.is_empty() {
         true => None,
@@ -262,42 +270,18 @@ fn request(body: &BulkBody, instance: &Instance) -> Result<String, Problem> {
         #[serde(skip_serializing_if = "Option::is_none")]
         step: Option<&'a str>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        state: Option<Box<RawValue>>,
+        state: Option<Json>,
     }
     let step = body.step.as_deref();
     let text = match body.verb {
         Verb::Signal => serde_json::to_string(&body.signal),
         Verb::Cancel => serde_json::to_string(&json!({ "reason": body.reason })),
+        Verb::Edit => {
+            serde_json::to_string(&Changed { seq: None, expected_seq: Some(seq), step: None, state })
+        }
         Verb::Retry => serde_json::to_string(&Changed { seq: None, expected_seq: Some(seq), step, state }),
         Verb::Fork => serde_json::to_string(&Changed { seq: Some(seq), expected_seq: None, step, state }),
         Verb::Pause | Verb::Resume => Ok("{}".to_owned()),
     };
     text.map_err(|error| Problem::invalid(error.to_string()))
-}
-
-/// A state with some of its members replaced. The others stay as they are written.
-fn with(state: &Json, set: &BTreeMap<String, Json>) -> Result<Box<RawValue>, Problem> {
-    let members: Result<BTreeMap<String, Box<RawValue>>, _> = serde_json::from_str(state.as_str());
-    let Ok(mut members) = members else {
-        return Err(Problem::invalid("its state has no members that `set` could replace"));
-    };
-    for (name, value) in set {
-        let value = RawValue::from_string(value.as_str().to_owned());
-        members.insert(name.clone(), value.map_err(|error| Problem::invalid(error.to_string()))?);
-    }
-    let text = serde_json::to_string(&members).map_err(|error| Problem::invalid(error.to_string()))?;
-    RawValue::from_string(text).map_err(|error| Problem::invalid(error.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn members_of_a_state_are_replaced_and_the_others_stay_as_written() {
-        let state = Json::from(json!({ "a": 1, "b": 2 }));
-        let set = BTreeMap::from([("b".to_owned(), Json::from(json!({ "x": [] })))]);
-        assert_eq!(with(&state, &set).expect("an object").get(), r#"{"a":1,"b":{"x":[]}}"#);
-        assert!(with(&Json::from(json!(3)), &set).is_err());
-    }
 }

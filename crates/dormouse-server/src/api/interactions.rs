@@ -95,6 +95,9 @@ pub(super) struct InteractionView {
     for_assignee: Option<String>,
     /// The group that it is addressed to.
     for_group: Option<String>,
+    /// The trace of the instance that asks, for whoever answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<String>,
     /// Who has claimed it in order to answer it.
     assignee: Option<String>,
     assigned_until: Option<Timestamp>,
@@ -127,6 +130,7 @@ impl From<Interaction> for InteractionView {
             resolved_at: interaction.resolved_at,
             for_assignee: interaction.for_assignee,
             for_group: interaction.for_group,
+            trace: interaction.trace.map(String::from),
             assignee: interaction.assignee,
             assigned_until: interaction.assigned_until,
             answered_by: interaction.answered_by,

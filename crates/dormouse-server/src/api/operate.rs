@@ -1,9 +1,12 @@
 //! Routes that operate on instances and queues.
 
+use std::collections::BTreeMap;
+
 use dormouse::store::Cancel;
 use dormouse::{At, Error, Json, PauseCall, PauseQueueCall, Status, TagCall};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::problem::Problem;
 use crate::route::{Answer, Call, Nothing};
@@ -97,6 +100,53 @@ pub(super) async fn retry(call: Call<Nothing, RetryBody>) -> Result<Answer<Insta
         None => retry.await?,
     };
     Answer::ok(InstanceRef { id: id.0 })
+}
+
+/// The new state of an instance, which stays where it is.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Edit")]
+pub(super) struct EditBody {
+    /// The whole state.
+    #[schemars(with = "serde_json::Value")]
+    state: Option<Json>,
+    /// Members of the state to replace; the others stay.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
+    set: BTreeMap<String, Json>,
+    /// Change it only if it is at this `seq`.
+    expected_seq: Option<u64>,
+}
+
+pub(super) async fn edit(call: Call<Nothing, EditBody>) -> Result<Answer<InstanceRef>, Problem> {
+    let target = call.target()?;
+    let EditBody { state, set, expected_seq } = call.body;
+    let (state, expected_seq) = match (state, set.is_empty()) {
+        (Some(state), true) => (state, expected_seq),
+        (None, false) => {
+            let found = call.client.get(target.clone()).await?.ok_or(Error::NotFound(target.clone()))?;
+            (with(&found.state, &set)?, Some(expected_seq.unwrap_or(found.seq)))
+        }
+        _ => return Err(Problem::invalid("give `state`, the whole state, or `set`, members of it")),
+    };
+    let edit = call.client.edit_state(target, state);
+    let id = match expected_seq {
+        Some(seq) => edit.expected_seq(seq).await?,
+        None => edit.await?,
+    };
+    Answer::ok(InstanceRef { id: id.0 })
+}
+
+/// A state with some of its members replaced. The others stay as they are written.
+pub(super) fn with(state: &Json, set: &BTreeMap<String, Json>) -> Result<Json, Problem> {
+    let Ok(mut members) = state.decode::<BTreeMap<String, Box<RawValue>>>("state") else {
+        return Err(Problem::invalid("its state has no members that `set` could replace"));
+    };
+    for (name, value) in set {
+        let value = RawValue::from_string(value.as_str().to_owned());
+        members.insert(name.clone(), value.map_err(|error| Problem::invalid(error.to_string()))?);
+    }
+    Ok(Json::encode("state", &members)?)
 }
 
 /// The condition of a pause or resume.
@@ -251,4 +301,17 @@ pub(super) async fn weigh_share(call: Call<Nothing, WeighBody>) -> Result<Answer
 async fn brake_queue(brake: PauseQueueCall<'_>, body: &BrakeQueueBody) -> Result<(), Problem> {
     let brake = if body.even_if_unknown { brake.even_if_unknown() } else { brake };
     Ok(brake.await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_a_state_are_replaced_and_the_others_stay_as_written() {
+        let state = Json::parse("state", r#"{"a":1.50,"b":2}"#).expect("JSON");
+        let set = BTreeMap::from([("b".to_owned(), Json::from(serde_json::json!({ "x": [] })))]);
+        assert_eq!(with(&state, &set).expect("an object").as_str(), r#"{"a":1.50,"b":{"x":[]}}"#);
+        assert!(with(&Json::from(serde_json::json!(3)), &set).is_err());
+    }
 }

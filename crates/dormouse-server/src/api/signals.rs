@@ -21,11 +21,14 @@ pub(super) struct SignalBody {
     payload: Json,
     /// A key that makes redelivery a no-op for the life of the instance.
     dedup_key: Option<String>,
+    /// The trace in which it is sent, as the header `traceparent` writes it; by default that of the request.
+    trace: Option<String>,
 }
 
 impl SignalBody {
     pub(super) fn into_new(self) -> NewSignal {
-        NewSignal { name: self.name, payload: self.payload, dedup_key: self.dedup_key }
+        let Self { name, payload, dedup_key, trace } = self;
+        NewSignal { name, payload, dedup_key, trace }
     }
 }
 
@@ -68,8 +71,10 @@ impl From<Delivered> for DeliveredView {
 }
 
 pub(super) async fn one(call: Call<Nothing, SignalBody>) -> Result<Answer<DeliveredView>, Problem> {
-    let target = call.target()?;
-    Answer::ok(call.client.signal_raw(target, call.body.into_new()).await?.into())
+    let (target, trace) = (call.target()?, call.trace());
+    let signal = call.body.into_new();
+    let signal = NewSignal { trace: signal.trace.or(trace), ..signal };
+    Answer::ok(call.client.signal_raw(target, signal).await?.into())
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -92,6 +97,8 @@ struct Addressed {
     #[schemars(with = "serde_json::Value")]
     payload: Json,
     dedup_key: Option<String>,
+    /// By default, that of the request.
+    trace: Option<String>,
 }
 
 /// An instance's id, or `key:` and its key.
@@ -113,12 +120,14 @@ pub(super) struct BatchView {
 pub(super) async fn many(call: Call<Nothing, BatchBody>) -> Result<Answer<BatchView>, Problem> {
     check_batch(call.body.signals.len())?;
     let mut batch: Vec<(Target, NewSignal)> = Vec::with_capacity(call.body.signals.len());
-    for Object(Addressed { target, name, payload, dedup_key }) in call.body.signals {
+    let of_request = call.trace();
+    for Object(Addressed { target, name, payload, dedup_key, trace }) in call.body.signals {
         let target = match target {
             TargetBody::Id(id) => Target::Id(InstanceId(id)),
             TargetBody::Text(text) => parse_target(&text)?,
         };
-        batch.push((target, NewSignal { name, payload, dedup_key }));
+        let trace = trace.or_else(|| of_request.clone());
+        batch.push((target, NewSignal { name, payload, dedup_key, trace }));
     }
     let delivered = call.client.signal_many(batch).await?;
     Answer::ok(BatchView { results: delivered.into_iter().map(DeliveredView::from).collect() })

@@ -48,6 +48,8 @@ pub(super) struct StartBody {
     lane: Option<String>,
     /// Its share; by default its namespace's own. Work of one queue and priority is served by turns of its shares.
     share: Option<String>,
+    /// The trace it is part of, as the header `traceparent` writes it; by default that of the request.
+    trace: Option<String>,
     /// Tags to find it by; its children do not inherit them.
     #[serde(default)]
     #[schemars(length(max = 8), inner(length(min = 1, max = 64)))]
@@ -101,8 +103,10 @@ pub(super) struct StartedView {
 
 pub(super) async fn one(call: Call<Nothing, StartBody>) -> Result<Answer<StartedView>, Problem> {
     let (key, has_signals) = (call.body.key.clone(), !call.body.signals.is_empty());
+    let trace = call.trace();
     let (caller, client) = (&call.caller, &call.client);
-    let new = call.body.into_new(caller, client, &mut Versions::default()).await?;
+    let mut new = call.body.into_new(caller, client, &mut Versions::default()).await?;
+    new.trace = new.trace.or(trace);
     let inserted = match client.start_many([new]).await {
         Ok(mut inserted) => inserted.pop().expect("one instance, one answer"),
         Err(error) => return Err(sight::refused(error, caller, client).await),
@@ -146,11 +150,14 @@ pub(super) struct BatchView {
 pub(super) async fn many(call: Call<Nothing, BatchBody>) -> Result<Answer<BatchView>, Problem> {
     check_batch(call.body.instances.len())?;
     let mut batch = Vec::with_capacity(call.body.instances.len());
+    let trace = call.trace();
     let mut versions = Versions::default();
     for (index, Object(body)) in call.body.instances.into_iter().enumerate() {
         let in_place =
             |problem: Problem| Problem { detail: format!("entry {index}: {}", problem.detail), ..problem };
-        batch.push(body.into_new(&call.caller, &call.client, &mut versions).await.map_err(in_place)?);
+        let mut new = body.into_new(&call.caller, &call.client, &mut versions).await.map_err(in_place)?;
+        new.trace = new.trace.or_else(|| trace.clone());
+        batch.push(new);
     }
     match call.client.start_many(batch).await {
         Ok(inserted) => {
@@ -210,6 +217,7 @@ impl StartBody {
         new.even_if_unknown = self.even_if_unknown;
         new.lane = self.lane;
         new.share = self.share;
+        new.trace = self.trace;
         new.tags = self.tags;
         new.start_at = start_at;
         new.history = self.history.map(|on| if on { History::On } else { History::Off });

@@ -15,8 +15,8 @@ use super::{Failure, json_argument};
 /// What to do, to which instances, and how fast.
 #[derive(Debug, clap::Args)]
 pub struct Bulk {
-    /// What to do to each: retry, cancel, signal, pause, resume or fork
-    #[arg(value_parser = ["retry", "cancel", "signal", "pause", "resume", "fork"])]
+    /// What to do to each: retry, edit, cancel, signal, pause, resume or fork
+    #[arg(value_parser = ["retry", "edit", "cancel", "signal", "pause", "resume", "fork"])]
     verb: String,
     #[command(flatten)]
     filter: Filter,
@@ -47,9 +47,16 @@ pub struct Bulk {
     /// The step to run from, for retry and fork
     #[arg(long, value_name = "STEP")]
     from_step: Option<String>,
-    /// Replace a member of the state, such as `cents=7`, for retry and fork; a value that is not JSON is text
+    /// Replace a member of the state, such as `cents=7`, for edit, retry and fork; a value that is not JSON is text
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
+}
+
+impl Bulk {
+    /// How many to change in one request: no more than in one second, so that slow is slow from the start.
+    fn batch(&self) -> usize {
+        self.batch.clamp(1, 500).min(self.per_second.max(1) as usize)
+    }
 }
 
 pub(super) async fn bulk(conn: &Conn, output: Output, args: Bulk) -> Result<(), Failure> {
@@ -60,9 +67,12 @@ pub(super) async fn bulk(conn: &Conn, output: Output, args: Bulk) -> Result<(), 
     let (mut done, mut refused, mut refusals, mut cursor) = (0, 0, Vec::new(), args.cursor.clone());
     let started = Instant::now();
     loop {
-        let path = args.filter.path_of("/v1/instances/bulk", args.batch.clamp(1, 500), cursor.clone());
-        let answer =
-            conn.post(&path, &body).await.map_err(|failure| resumable(failure, done, cursor.as_deref()))?;
+        let path = args.filter.path_of("/v1/instances/bulk", args.batch(), cursor.clone());
+        let answer = tokio::select! {
+            answer = conn.post(&path, &body) => answer,
+            _ = tokio::signal::ctrl_c() => Err(Failure::new(1, "stopped by Ctrl-C; the batch under way may be done")),
+        };
+        let answer = answer.map_err(|failure| resumable(failure, done, cursor.as_deref()))?;
         done += answer["done"].as_u64().unwrap_or_default();
         refused += answer["refused"].as_u64().unwrap_or_default();
         refusals.extend(items(&answer, "refusals").take(10).cloned());
@@ -72,7 +82,12 @@ pub(super) async fn bulk(conn: &Conn, output: Output, args: Bulk) -> Result<(), 
             break;
         }
         let share = Duration::from_secs_f64((done + refused) as f64 / f64::from(args.per_second.max(1)));
-        sleep_until(started + share).await;
+        tokio::select! {
+            () = sleep_until(started + share) => {}
+            _ = tokio::signal::ctrl_c() => {
+                return Err(resumable(Failure::new(1, "stopped by Ctrl-C"), done, cursor.as_deref()));
+            }
+        }
     }
     output.progress_is_over();
     refusals.truncate(10);
@@ -130,18 +145,21 @@ fn body(args: &Bulk) -> Result<BTreeMap<&'static str, Json>, Failure> {
     if let Some(step) = &args.from_step {
         body.insert("step", Json::from(json!(step)));
     }
-    if !args.set.is_empty() {
-        let mut set = BTreeMap::new();
-        for change in &args.set {
-            let (name, value) = change
-                .split_once('=')
-                .ok_or_else(|| Failure::usage(format!("--set {change:?} is not of the form NAME=VALUE")))?;
-            let value = Json::parse("--set", value).unwrap_or_else(|_| Json::from(json!(value)));
-            set.insert(name, value);
-        }
-        body.insert("set", encoded(&set)?);
-    }
+    body.extend(members(&args.set)?.map(|set| ("set", set)));
     Ok(body)
+}
+
+/// The members that `--set` names, as an object.
+pub(super) fn members(changes: &[String]) -> Result<Option<Json>, Failure> {
+    let mut set = BTreeMap::new();
+    for change in changes {
+        let (name, value) = change
+            .split_once('=')
+            .ok_or_else(|| Failure::usage(format!("--set {change:?} is not of the form NAME=VALUE")))?;
+        let value = Json::parse("--set", value).unwrap_or_else(|_| Json::from(json!(value)));
+        set.insert(name, value);
+    }
+    if set.is_empty() { Ok(None) } else { encoded(&set).map(Some) }
 }
 
 fn encoded<T: serde::Serialize>(value: &T) -> Result<Json, Failure> {

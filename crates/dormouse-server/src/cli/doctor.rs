@@ -183,7 +183,7 @@ fn failures(stats: &Value) -> Finding {
         count => note(
             "failed",
             &format!("{count} instances have failed"),
-            "list them with `ls --status failed`; run one again with `retry`",
+            "list them with `ls --status failed`; run one again with `retry`, all of a kind with `bulk retry`",
         ),
     }
 }

@@ -66,6 +66,31 @@ pub(super) async fn retry(conn: &Conn, output: Output, args: Retry) -> Result<()
     Ok(())
 }
 
+/// Which state to replace.
+#[derive(Debug, clap::Args)]
+pub struct Edit {
+    /// The instance, by its id or its key
+    instance: String,
+    /// The whole state: JSON, @file, or - for standard input
+    #[arg(long, value_name = "JSON", required_unless_present = "set", conflicts_with = "set")]
+    state: Option<String>,
+    /// Replace a member of the state, such as `cents=7`; a value that is not JSON is text; repeatable
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    /// Only if it is at this seq, as `get` shows it
+    #[arg(long, value_name = "SEQ")]
+    if_seq: Option<u64>,
+}
+
+pub(super) async fn edit(conn: &Conn, output: Output, args: Edit) -> Result<(), Failure> {
+    let state = args.state.as_deref().map(|text| json_argument("--state", text)).transpose()?;
+    let mut body = with_document(json!({ "expected_seq": args.if_seq }), "state", state);
+    body.extend(super::bulk::members(&args.set)?.map(|set| ("set".to_owned(), set)));
+    let edited = conn.post(&format!("{}/edit", instance_path(&args.instance)), &body).await?;
+    output.show(&edited, |edited| line(&format!("{} has its new state", text(edited, "id"))));
+    Ok(())
+}
+
 /// What to pause or resume.
 #[derive(Debug, clap::Args)]
 pub struct Brake {

@@ -33,11 +33,14 @@ pub struct Signal {
     /// A key that makes redelivery of this signal a no-op for the life of the instance
     #[arg(long, value_name = "KEY")]
     dedup: Option<String>,
+    /// The trace in which it is sent, as in the header traceparent
+    #[arg(long, value_name = "TRACEPARENT")]
+    trace: Option<String>,
 }
 
 pub(super) async fn signal(conn: &Conn, output: Output, args: Signal) -> Result<(), Failure> {
     let payload = args.payload.as_deref().map(|text| json_argument("the payload", text)).transpose()?;
-    let signal = json!({ "name": args.name, "dedup_key": args.dedup });
+    let signal = json!({ "name": args.name, "dedup_key": args.dedup, "trace": args.trace });
     let signal = with_document(signal, "payload", payload);
     match (&args.to, &args.filter) {
         (Some(to), _) => {

@@ -31,6 +31,7 @@ pub(super) fn bar(s: &Shell, declared: Option<&Declaration>, instance: &Instance
                 (cancel_form(s, instance))
             }
             @if can_retry { (guarded(s, instance, "retry", "primary", "Retry")) }
+            @if !matches!(instance.status, Status::Done | Status::Executing) { (state_form(s, instance)) }
             (tag_forms(s, instance))
             @if instance.seq > 0 {
                 a.button href=(s.at(&format!("{here}/fork?seq={}", instance.seq))) { "Fork…" }
@@ -46,6 +47,23 @@ fn guarded(s: &Shell, instance: &Instance, verb: &str, class: &str, word: &str) 
             (s.token())
             input type="hidden" name="expected_seq" value=(instance.seq);
             button type="submit" class=(class) { (word) }
+        }
+    }
+}
+
+/// A form for another state. It acts only if the instance has not moved since the page was loaded.
+fn state_form(s: &Shell, instance: &Instance) -> Markup {
+    html! {
+        details #edit {
+            summary { "Edit the state…" }
+            form.panel method="post" action=(s.at(&format!("/instances/{}/edit", instance.id))) {
+                (s.token())
+                input type="hidden" name="expected_seq" value=(instance.seq);
+                p { "It stays where it is, at the step " (instance.step) "." }
+                label for="edit-state" { "State, as JSON" }
+                textarea #edit-state name="state" rows="8" spellcheck="false" { (document::to_edit(instance.state.as_str())) }
+                button.primary type="submit" { "Save the state" }
+            }
         }
     }
 }
@@ -181,6 +199,21 @@ pub(super) async fn retry(visit: Visit) -> Answered {
     let body = json!({ "expected_seq": expected_seq(&visit)? });
     on(&visit, "/v1/instances/{instance}/retry", &body).await?;
     back(&visit, "retried")
+}
+
+/// The body of an edit request to the API.
+#[derive(Serialize)]
+struct EditBody {
+    state: Json,
+    expected_seq: Option<u64>,
+}
+
+pub(super) async fn edit(visit: Visit) -> Answered {
+    let state = form::read(&visit.form, None, "state")?;
+    let state = state.ok_or_else(|| Problem::invalid("the state is missing: write it as JSON"))?;
+    let body = EditBody { state, expected_seq: expected_seq(&visit)? };
+    on(&visit, "/v1/instances/{instance}/edit", &body).await?;
+    back(&visit, "restated")
 }
 
 pub(super) async fn pause(visit: Visit) -> Answered {

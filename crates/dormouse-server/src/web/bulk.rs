@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dormouse::store::Filter;
-use dormouse::{Instance, InstanceId};
+use dormouse::{Instance, InstanceId, Json};
 use futures_util::{StreamExt as _, stream};
 use maud::{Markup, html};
 use serde::Serialize;
@@ -33,7 +33,7 @@ const NAMED: usize = 10;
 fn parse(word: Option<&str>) -> Result<Verb, Problem> {
     let found = Verb::ALL.into_iter().find(|verb| word == Some(verb.word()));
     found.ok_or_else(|| {
-        Problem::invalid("`verb` is missing: it is signal, cancel, retry, pause, resume or fork")
+        Problem::invalid("`verb` is missing: it is signal, cancel, retry, edit, pause, resume or fork")
     })
 }
 
@@ -46,6 +46,7 @@ pub(super) fn button(verb: Verb) -> &'static str {
         Verb::Pause => "Pause",
         Verb::Resume => "Resume",
         Verb::Fork => "Fork",
+        Verb::Edit => "Edit",
     }
 }
 
@@ -56,6 +57,9 @@ fn warning(verb: Verb) -> &'static str {
         Verb::Retry => "Those that failed or were cancelled run again from the step they ended at.",
         Verb::Pause => "No worker claims them until they are resumed. A running step continues to its end.",
         Verb::Resume => "Workers can claim them again.",
+        Verb::Edit => {
+            "Members of their states are replaced. They stay where they are; a running or done one is skipped."
+        }
         Verb::Fork => {
             "A new instance starts from the last event of each, without a key. They themselves do not change."
         }
@@ -91,6 +95,10 @@ pub(super) async fn confirm(visit: Visit) -> Answered {
         Verb::Cancel => Some(html! {
             label for="cancel-reason" { "Reason " span.muted { "(stored in the history of each)" } }
             input #cancel-reason name="reason" maxlength="1024";
+        }),
+        Verb::Edit => Some(html! {
+            label for="edit-set" { "Members to replace, as a JSON object " span.muted { "(the others stay)" } }
+            textarea #edit-set name="set" rows="4" required spellcheck="false" placeholder="{ \"carrier\": \"post\" }" {}
         }),
         _ => None,
     };
@@ -153,6 +161,18 @@ fn signal_of(visit: &Visit) -> Result<SignalBody, Problem> {
     Ok(SignalBody { name, payload, dedup_key: visit.form.text("dedup_key") })
 }
 
+/// The members to replace that the form names.
+fn set_of(visit: &Visit) -> Result<Json, Problem> {
+    let text = visit.form.get("set").unwrap_or_default();
+    let set = Json::parse("members", text)?;
+    if !text.trim_start().starts_with('{') {
+        return Err(Problem::invalid(
+            "write the members to replace as a JSON object, such as {\"carrier\": \"post\"}",
+        ));
+    }
+    Ok(set)
+}
+
 /// The selected instances that the action applies to, and whether there are more.
 async fn meant(visit: &Visit, verb: Verb) -> Result<(Vec<Instance>, bool), Problem> {
     let mut found = Vec::new();
@@ -193,6 +213,7 @@ pub(super) async fn act(visit: Visit) -> Answered {
     let body = match verb {
         Verb::Signal => Body::Signal(signal_of(&visit)?),
         Verb::Cancel => Body::Plain(json!({ "reason": visit.form.text("reason") })),
+        Verb::Edit => Body::Edit { set: set_of(&visit)? },
         _ => Body::Plain(json!({})),
     };
     let visit = Arc::new(visit);
@@ -228,7 +249,8 @@ async fn act_on_all(visit: &Visit, verb: Verb) -> Answered {
     let before = SoFar { done: number_of("done"), refused: number_of("refused") };
     let signal = if verb == Verb::Signal { Some(signal_of(visit)?) } else { None };
     let reason = visit.form.text("reason").filter(|_| verb == Verb::Cancel);
-    let body = AllBody { verb: verb.word(), signal, reason };
+    let set = if verb == Verb::Edit { Some(set_of(visit)?) } else { None };
+    let body = AllBody { verb: verb.word(), signal, reason, set };
     let keep = visit.form.only(&FILTERS);
     let limit = BATCH.to_string();
     let query = keep.with(&[("limit", Some(&limit)), ("cursor", visit.form.get("cursor"))]).query();
@@ -252,6 +274,8 @@ struct AllBody {
     signal: Option<SignalBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set: Option<Json>,
 }
 
 fn progress(visit: &Visit, verb: Verb, so_far: &SoFar, next: &str) -> Answered {
@@ -269,7 +293,7 @@ fn progress(visit: &Visit, verb: Verb, so_far: &SoFar, next: &str) -> Answered {
                 input type="hidden" name="cursor" value=(next);
                 input type="hidden" name="done" value=(so_far.done);
                 input type="hidden" name="refused" value=(so_far.refused);
-                @for name in ["name", "payload", "dedup_key", "reason"] {
+                @for name in ["name", "payload", "dedup_key", "reason", "set"] {
                     @if let Some(value) = visit.form.get(name) { input type="hidden" name=(name) value=(value); }
                 }
                 (kept(&visit.form))
@@ -284,6 +308,7 @@ fn progress(visit: &Visit, verb: Verb, so_far: &SoFar, next: &str) -> Answered {
 #[serde(untagged)]
 enum Body {
     Signal(SignalBody),
+    Edit { set: Json },
     Plain(Value),
 }
 

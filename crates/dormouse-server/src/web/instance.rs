@@ -86,6 +86,7 @@ fn head(s: &Shell, instance: &Instance, why: &str, now: Timestamp) -> Markup {
             @if instance.attempt > 0 { (fact("Tries so far", html! { (instance.attempt) })) }
             @if let Some(lane) = &instance.lane { (fact("Lane", html! { (lane) })) }
             @if let Some(share) = &instance.share { (fact("Share", html! { (share) })) }
+            @if let Some(trace) = &instance.trace { (fact("Trace", html! { code #trace { (trace.trace_id()) } })) }
             @if let Some(worker) = instance.worker { (fact("Worker", html! { a href=(s.at("/workers")) { (worker.0) } })) }
             @if let Some(at) = instance.wake_at { (fact("Clock", time(at, now))) }
             (fact("Created", time(instance.created_at, now)))

@@ -220,6 +220,7 @@ fn told_of(notice: &str) -> Option<String> {
         ("duplicate", []) => "This signal was delivered before: nothing was changed.".to_owned(),
         ("retried", []) => "It runs again.".to_owned(),
         ("dropped", []) => "The signal was removed from its inbox.".to_owned(),
+        ("restated", []) => "It has its new state.".to_owned(),
         ("edited", []) => "The signal has a new payload.".to_owned(),
         ("paused", []) => "It is paused: no worker claims it until it is resumed.".to_owned(),
         ("resumed", []) => "It is resumed.".to_owned(),

@@ -9,7 +9,9 @@ use maud::{Markup, html};
 use super::Answered;
 use super::fields::Fields;
 use super::layout::Shell;
+use super::pace::{self, Of};
 use super::parts::{self, number};
+use super::pulse::Pulse;
 use super::visit::Visit;
 use super::{chart, graph, versions};
 use crate::api::Overview;
@@ -21,6 +23,8 @@ const ROWS: usize = 200;
 pub(super) async fn show(visit: Visit) -> Answered {
     let overview = Overview::of(&visit.client).await?;
     let machines = machines(&visit, &overview);
+    let names = machines.keys().copied().take(ROWS);
+    let paces = Pulse::paces(&visit.app, visit.client.namespace(), overview.now, Of::Machine, names).await;
     let s = &visit.shell;
     visit.page("Machines", &html! {
         h1 { "Machines" }
@@ -32,8 +36,8 @@ pub(super) async fn show(visit: Visit) -> Answered {
             } @else {
                 (versions::warning(s, &overview.unserved()))
                 (cut(overview.more || machines.len() > ROWS))
-                (parts::table("Machines", &parts::columns(&["Machine", "Running versions", "#Workers", "In flight", "#Live", "#Done", "#Failed"]), &html! {
-                    @for (name, machine) in machines.iter().take(ROWS) {
+                (parts::table("Machines", &parts::columns(&["Machine", "Running versions", "#Workers", "In flight", "#Live", "#Done", "#Failed", "#Runs /s", "#p50", "#p95", "#p99"]), &html! {
+                    @for ((name, machine), pace) in machines.iter().zip(&paces) {
                         tr data-machine=(name) {
                             th scope="row" { (parts::machine_link(s, name)) }
                             td { (runs(machine)) }
@@ -42,9 +46,11 @@ pub(super) async fn show(visit: Visit) -> Answered {
                             td.num { (number(machine.count(|status| !status.is_terminal()))) }
                             td.num { (number(machine.count(|status| status == Status::Done))) }
                             td.num { (number(machine.count(|status| status == Status::Failed))) }
+                            (pace::cells(pace))
                         }
                     }
                 }))
+                p.muted.small { "Runs of steps on all workers in the last five minutes, and how long they took." }
             }
         }
     })
@@ -118,6 +124,10 @@ pub(super) async fn one(visit: Visit) -> Answered {
         in_flight.iter().filter(|version| version.workers == 0).map(|version| (name, *version)).collect();
     let declared = visit.client.declarations().await?;
     let declared = declared.iter().find(|declared| declared.name == name).map(|declared| &**declared);
+    let pace =
+        Pulse::paces(&visit.app, visit.client.namespace(), overview.now, Of::Machine, [name].into_iter())
+            .await;
+    let pace = pace.first().copied().unwrap_or_default();
     let s = &visit.shell;
     visit.page(name, &html! {
         p.crumbs { a href=(s.at("/machines")) { "Machines" } }
@@ -129,6 +139,9 @@ pub(super) async fn one(visit: Visit) -> Answered {
                 div { dt { "Workers" } dd { (machine.workers) } }
                 div { dt { "In flight" } dd { (versions::in_flight(&in_flight)) } }
                 div { dt { "Live instances" } dd { (number(machine.count(|status| !status.is_terminal()))) } }
+                @if pace.count > 0 {
+                    div { dt { "Runs in five minutes" } dd #pace { (number(pace.count)) ", half within " (pace::told(pace.us[0])) ", 95 % within " (pace::told(pace.us[1])) ", 99 % within " (pace::told(pace.us[2])) } }
+                }
                 @if let Some(Declaration { queue, accepts, .. }) = declared {
                     div { dt { "Queue" } dd { (queue) } }
                     @if !accepts.is_empty() {

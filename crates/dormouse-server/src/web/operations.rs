@@ -10,7 +10,9 @@ use super::Answered;
 use super::fields::{query, segment};
 use super::json::short;
 use super::layout::Shell;
+use super::pace::{self, Of};
 use super::parts::{self, number, time};
+use super::pulse::Pulse;
 use super::visit::Visit;
 use crate::api::Overview;
 use crate::cursor::{self, List};
@@ -21,6 +23,8 @@ pub(super) async fn queues(visit: Visit) -> Answered {
     let overview = Overview::of(&visit.client).await?;
     let (s, queues) = (&visit.shell, overview.queues());
     let shares = visit.client.shares().await?;
+    let names = queues.iter().map(|queue| queue.name.as_str());
+    let paces = Pulse::paces(&visit.app, visit.client.namespace(), overview.now, Of::Queue, names).await;
     visit.page("Queues", &html! {
         h1 { "Queues" }
         p.muted { "A paused queue accepts new work and signals, but no worker claims from it until it is resumed." }
@@ -31,10 +35,10 @@ pub(super) async fn queues(visit: Visit) -> Answered {
                 }))
             } @else {
                 (parts::table("Queues", &html! {
-                    (parts::columns(&["Queue", "State", "#Runnable", "Oldest runnable", "#Workers"]))
+                    (parts::columns(&["Queue", "State", "#Runnable", "Oldest runnable", "#Workers", "#Claims /s", "#p50", "#p95", "#p99"]))
                     @if s.may_operate() { th scope="col" { "Action" } }
                 }, &html! {
-                    @for queue in &queues {
+                    @for (queue, pace) in queues.iter().zip(&paces) {
                         @let (verb, word) = if queue.paused { ("resume", "Resume") } else { ("pause", "Pause") };
                         tr #{"queue-" (queue.name)} data-queue=(queue.name) data-paused=(queue.paused) {
                             th scope="row" { a href=(s.at(&format!("/instances{}", query("queue", &queue.name)))) { (queue.name) } }
@@ -46,6 +50,7 @@ pub(super) async fn queues(visit: Visit) -> Answered {
                             td.num { (number(queue.runnable)) }
                             td { @if let Some(at) = queue.oldest_runnable_at { (time(at, overview.now)) } @else { span.muted { "none" } } }
                             td.num { (queue.workers) }
+                            (pace::cells(pace))
                             @if s.may_operate() {
                                 @let action = format!("/queues/{}/{verb}", segment(&queue.name));
                                 td { (parts::button(s, &action, "", word, Some(&format!("{word} queue {}", queue.name)))) }
@@ -53,6 +58,7 @@ pub(super) async fn queues(visit: Visit) -> Answered {
                         }
                     }
                 }))
+                p.muted.small { "Claims by all workers in the last five minutes, and how long instances had waited since they could run." }
             }
         }
         (weights(s, &shares))

@@ -11,6 +11,7 @@ use dormouse::jiff::Timestamp;
 use dormouse::store::{Change, ServerStore};
 use tokio::sync::broadcast::error::RecvError;
 
+use super::pace::{Of, Pace, Paces};
 use crate::feed::{Interest, Listener, News};
 use crate::server::App;
 
@@ -49,6 +50,7 @@ struct State {
     /// How many stretches of the past are being counted.
     behind: usize,
     counts: HashMap<String, BTreeMap<i64, Bar>>,
+    paces: Paces,
 }
 
 /// The bars of a namespace, oldest first; the last one is still growing.
@@ -59,28 +61,50 @@ pub(super) struct Bars {
 }
 
 impl Pulse {
-    /// The bars of a namespace. Starts counting at the first call, with the transitions of the last minutes.
+    /// The bars of a namespace.
     pub(super) async fn bars(app: &Arc<App>, namespace: &str, now: Timestamp) -> Bars {
-        let must_start = {
-            let mut state = app.web.pulse.lock();
-            state.seen = Some(Instant::now());
-            !std::mem::replace(&mut state.is_counting, true)
-        };
-        if must_start {
-            app.web.pulse.lock().counts.clear();
-            let Some((live, end)) = start(app).await else {
-                app.web.pulse.lock().is_counting = false;
-                return Bars { bars: vec![Bar::default(); BARS], is_behind: true };
-            };
-            let past = tokio::spawn(count_past(app.clone(), now, end));
-            tokio::spawn(count(app.clone(), live, end));
-            let _ = tokio::time::timeout(COUNTED_WITHIN, past).await;
+        if !Self::counts(app, now).await {
+            return Bars { bars: vec![Bar::default(); BARS], is_behind: true };
         }
         let state = app.web.pulse.lock();
         let counted = state.counts.get(namespace);
         let last = now.as_second() / BAR_S;
         let bar = |slot: i64| counted.and_then(|bars| bars.get(&slot)).copied().unwrap_or_default();
         Bars { bars: (last - BARS as i64 + 1..=last).map(bar).collect(), is_behind: state.behind > 0 }
+    }
+
+    /// The paces of machines or queues of a namespace, in the order of their names.
+    pub(super) async fn paces<'a>(
+        app: &Arc<App>,
+        namespace: &str,
+        now: Timestamp,
+        of: Of,
+        names: impl Iterator<Item = &'a str>,
+    ) -> Vec<Pace> {
+        Self::counts(app, now).await;
+        let state = app.web.pulse.lock();
+        names.map(|name| state.paces.of(of, namespace, name, now)).collect()
+    }
+
+    /// Starts counting at the first call, with the transitions of the last minutes. Returns false if that cannot be done
+    /// now.
+    async fn counts(app: &Arc<App>, now: Timestamp) -> bool {
+        let must_start = {
+            let mut state = app.web.pulse.lock();
+            state.seen = Some(Instant::now());
+            !std::mem::replace(&mut state.is_counting, true)
+        };
+        if must_start {
+            app.web.pulse.lock().forget();
+            let Some((live, end)) = start(app).await else {
+                app.web.pulse.lock().is_counting = false;
+                return false;
+            };
+            let past = tokio::spawn(count_past(app.clone(), now, end));
+            tokio::spawn(count(app.clone(), live, end));
+            let _ = tokio::time::timeout(COUNTED_WITHIN, past).await;
+        }
+        true
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -185,8 +209,14 @@ async fn count(app: Arc<App>, mut live: Listener, mut last: i64) {
 }
 
 impl State {
+    fn forget(&mut self) {
+        self.counts.clear();
+        self.paces.clear();
+    }
+
     fn add(&mut self, changes: &[Change]) {
         for change in changes {
+            self.paces.add(change);
             if self.counts.len() >= NAMESPACES_MAX && !self.counts.contains_key(&change.namespace) {
                 continue;
             }

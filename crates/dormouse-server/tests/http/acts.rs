@@ -8,6 +8,7 @@ use crate::kit::*;
 suite![
     a_signal_from_a_page_wakes_its_instance_once,
     an_instance_is_paused_resumed_cancelled_and_retried,
+    a_state_is_edited_where_it_stands,
     a_fork_starts_from_an_event_with_another_state,
     many_are_counted_first_and_then_acted_on,
     who_waits_for_a_signal_is_signalled_together,
@@ -262,4 +263,34 @@ async fn an_open_page_hears_of_changes(database: Database) {
         }
     };
     tokio::time::timeout(SOON, heard).await.expect("the page hears of it");
+}
+
+async fn a_state_is_edited_where_it_stands(database: Database) {
+    let site = database.open().await;
+    let browser = site.browser();
+    let id = site.order(7).await;
+    let path = format!("/v1/instances/{id}");
+    assert!(browser.page(&format!("/instances/{id}")).await.contains("Edit the state"));
+    act(&browser, id, "edit", &[("state", r#"{"order":8}"#)], "restated").await;
+    assert_eq!(newest(&site).await, entry("instance.edit", id, "ok"));
+    let edited = site.get(&path).await.expect(200);
+    assert_eq!((&edited["state"]["order"], &edited["status"]), (&json!(8), &json!("awaiting_signal")));
+    let seq = edited["seq"].as_u64().expect("a seq");
+    let edit = format!("{path}/edit");
+    site.post(&edit, json!({ "set": { "order": 9 }, "expected_seq": seq - 1 }))
+        .await
+        .expect_problem(409, "stale-seq");
+    site.post(&edit, json!({ "set": { "order": "x" } })).await.expect_problem(422, "invalid-state");
+    site.post(&edit, json!({ "state": {}, "set": { "order": 1 } }))
+        .await
+        .expect_problem(400, "invalid-request");
+    site.post(&edit, json!({ "set": { "order": 9 } })).await.expect(200);
+    let kinds = site.get(&format!("{path}/history")).await.expect(200);
+    let kinds: Vec<_> =
+        kinds["items"].as_array().expect("events").iter().map(|event| event["kind"].clone()).collect();
+    assert_eq!(kinds[kinds.len() - 2..], [json!("state.edited"), json!("state.edited")]);
+    site.post(&format!("{path}/signals"), json!({ "name": "paid", "payload": 5 })).await.expect(200);
+    let done = site.until(id, "done").await;
+    assert_eq!(done["output"], "order 9 shipped for 5");
+    site.post(&edit, json!({ "state": { "order": 1 } })).await.expect_problem(409, "wrong-status");
 }

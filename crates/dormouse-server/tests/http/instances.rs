@@ -1,10 +1,12 @@
 //! Starting, signalling, reading and operating on instances.
 
-use serde_json::json;
+use axum::http::Method;
+use serde_json::{Value, json};
 
 use crate::kit::*;
 
 suite![
+    the_trace_of_a_request_is_that_of_what_it_starts_and_sends,
     an_order_is_started_paid_and_its_result_waited_for,
     a_taken_key_is_a_conflict_that_names_its_holder,
     a_start_with_a_signal_reaches_the_holder_of_its_key,
@@ -334,4 +336,45 @@ async fn a_machine_that_nobody_declares_is_refused_with_the_nearest_name(databas
     let id = site.post("/v1/instances", start(true)).await.expect(201)["id"].clone();
     let told = site.get(&format!("/v1/instances/{id}/explain")).await.expect(200);
     assert!(told["explanation"].as_str().expect("text").contains("no live worker runs machine"), "{told}");
+}
+
+async fn the_trace_of_a_request_is_that_of_what_it_starts_and_sends(database: Database) {
+    let site = database.open().await;
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let other = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let sent = async |path: &str, header: &str, body: Value| {
+        let request = site.request(Method::POST, path).header("traceparent", header);
+        let request = request.header("content-type", "application/json").body(body.to_string().into());
+        let answer = site.send(request.expect("a request")).await;
+        assert!(is_success(answer.status), "{}", answer.text);
+        answer.json()
+    };
+    let order =
+        |key: &str| json!({ "machine": "shop", "step": "Start", "state": { "order": 1 }, "key": key });
+    let with = |mut body: Value| {
+        body["trace"] = json!(other);
+        body
+    };
+    for (header, body, expected) in [
+        (trace, order("a"), json!(trace)),
+        (trace, with(order("b")), json!(other)),
+        ("00-bad", order("c"), Value::Null),
+        ("", order("d"), Value::Null),
+    ] {
+        let id = sent("/v1/instances", header, body).await["id"].clone();
+        let instance = site.get(&format!("/v1/instances/{id}")).await.expect(200);
+        assert_eq!(instance["trace"], expected, "{header}");
+    }
+    let batch = json!({ "instances": [order("e"), with(order("f"))] });
+    sent("/v1/instances/batch", trace, batch).await;
+    for (key, expected) in [("e", trace), ("f", other)] {
+        assert_eq!(site.get(&format!("/v1/instances/key:{key}")).await.expect(200)["trace"], expected);
+    }
+    sent("/v1/instances/key:a/signals", other, json!({ "name": "note" })).await;
+    let inbox = site.get("/v1/instances/key:a/inbox").await.expect(200);
+    assert_eq!(inbox["items"][0]["trace"], other, "{inbox}");
+    let mut bad = order("g");
+    bad["trace"] = json!("00-no");
+    site.post("/v1/instances", bad).await.expect_problem(400, "invalid-request");
+    site.get("/v1/instances/key:g").await.expect_problem(404, "not-found");
 }

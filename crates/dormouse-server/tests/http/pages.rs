@@ -18,6 +18,7 @@ suite![
     a_server_can_do_without_its_dashboard,
     the_overview_counts_what_happens_while_somebody_looks,
     the_overviews_minutes_are_whole_at_any_rate_and_after_a_restart,
+    machines_and_queues_show_how_fast_they_are,
 ];
 
 /// Pages that need no data.
@@ -342,4 +343,29 @@ async fn the_overviews_minutes_are_whole_at_any_rate_and_after_a_restart(databas
         page = browser.page("/").await;
     }
     assert!(page.contains("started: 5000 in the last 5 minutes"), "{page}");
+}
+
+async fn machines_and_queues_show_how_fast_they_are(database: Database) {
+    let site = database.open().await;
+    for number in 1..=3 {
+        site.order(number).await;
+    }
+    // A server that was just started has seen none of it.
+    let restarted = site.without_code().await;
+    let browser = restarted.browser();
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+    let mut page = browser.page("/machines/shop").await;
+    while !page.contains("3, half within ") {
+        assert!(tokio::time::Instant::now() < deadline, "{page}");
+        page = browser.page("/machines/shop").await;
+    }
+    let row = |page: &str, from: &str| {
+        let row = page.split_once(from).expect("a row").1;
+        row.split_once("</tr>").expect("its end").0.to_owned()
+    };
+    let machine = row(&browser.page("/machines").await, "data-machine=\"shop\"");
+    let queue = row(&browser.page("/queues").await, "data-queue=\"default\"");
+    for row in [machine, queue] {
+        assert!(row.contains("ms</td>") || row.contains("µs</td>") || row.contains(" s</td>"), "{row}");
+    }
 }

@@ -14,6 +14,7 @@ suite![
     a_bulk_action_needs_a_filter_and_what_belongs_to_its_verb,
     a_bulk_action_is_for_operators_and_stays_in_its_namespace,
     many_are_retried_with_another_state,
+    states_of_many_are_edited_and_they_stay_where_they_are,
 ];
 
 fn ids(page: &Value) -> Vec<i64> {
@@ -181,4 +182,30 @@ async fn many_are_retried_with_another_state(database: Database) {
     }
     let found = site.get("/v1/instances?machine=shop&where=order%3D77").await.expect(200);
     assert_eq!(ids(&found).len(), 2);
+}
+
+async fn states_of_many_are_edited_and_they_stay_where_they_are(database: Database) {
+    let site = database.open().await;
+    let (one, other) = (site.order(1).await, site.order(2).await);
+    let failed = failed(&site, 3..4).await;
+    let path = "/v1/instances/bulk?machine=shop&where=order+%3C+10";
+    let body = json!({ "verb": "edit", "set": { "order": 88 } });
+    let dry =
+        site.post(path, json!({ "verb": "edit", "set": { "order": 88 }, "dry_run": true })).await.expect(200);
+    assert_eq!((&dry["matched"], &dry["done"]), (&json!(3), &json!(0)), "{dry}");
+    let answer = site.post(path, body).await.expect(200);
+    assert_eq!((&answer["done"], &answer["refused"]), (&json!(3), &json!(0)), "{answer}");
+    for (id, status) in [(one, "awaiting_signal"), (other, "awaiting_signal"), (failed[0], "failed")] {
+        let instance = site.get(&format!("/v1/instances/{id}")).await.expect(200);
+        assert_eq!((&instance["state"]["order"], &instance["status"]), (&json!(88), &json!(status)));
+        let audit = site.get(&format!("/v1/audit?what=instance.edit&target={id}")).await.expect(200);
+        assert_eq!(audit["items"].as_array().map(Vec::len), Some(1), "{audit}");
+    }
+    for (set, step) in [(json!({}), Value::Null), (json!({ "order": 1 }), json!("Start"))] {
+        let body = json!({ "verb": "edit", "set": set, "step": step });
+        site.post(path, body).await.expect_problem(400, "invalid-request");
+    }
+    let typo = json!({ "verb": "edit", "set": { "ordr": 1 } });
+    let refused = site.post("/v1/instances/bulk?machine=shop&where=order%3D88", typo).await.expect(200);
+    assert_eq!((&refused["done"], &refused["refused"]), (&json!(0), &json!(3)), "{refused}");
 }

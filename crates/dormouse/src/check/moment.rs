@@ -245,7 +245,7 @@ fn something() -> Ask {
 
 fn stored(place: usize, name: &str, payload: &str) -> InboxSignal {
     let (name, payload) = (name.to_owned(), Json::trusted(payload));
-    InboxSignal { id: SignalId(place as i64), name, payload, dedup_key: None, at: NOW }
+    InboxSignal { id: SignalId(place as i64), name, payload, dedup_key: None, at: NOW, trace: None }
 }
 
 /// The first difference between two outcomes of one step.

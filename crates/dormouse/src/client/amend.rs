@@ -4,8 +4,9 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 
 use super::Client;
+use crate::limits::check_seq;
 use crate::store::{Amend, AmendRequest};
-use crate::{Error, InstanceId, Json, NewSignal, Result, SignalId, Target};
+use crate::{At, Error, Instance, InstanceId, Json, NewSignal, Result, SignalId, Target};
 
 impl Client {
     /// Removes a signal from an instance's inbox, together with its dedup key, so that it can be sent again. An
@@ -24,6 +25,24 @@ impl Client {
     #[must_use = "nothing is edited before the call is awaited"]
     pub fn edit_signal(&self, target: impl Into<Target>, signal: SignalId, payload: Json) -> AmendCall<'_> {
         AmendCall::new(self, target.into(), signal, Amend::Edit(payload))
+    }
+
+    /// Replaces the state of an instance that is parked, runnable, failed or cancelled. It stays where it is, at the same
+    /// step; to run an ended one again, [retry](Client::retry) it afterwards. The new state is checked against the code, or
+    /// its declaration.
+    ///
+    /// It fails with [`Error::WrongStatus`] while a step of the instance runs, and once it is done, and with
+    /// [`Error::StaleSeq`] if the instance moves meanwhile.
+    ///
+    /// ```no_run
+    /// # async fn repair(client: dormouse::Client) -> dormouse::Result<()> {
+    /// # use dormouse::Json;
+    /// client.edit_state("order:42", Json::from(serde_json::json!({ "order": 42, "carrier": "post" }))).await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "nothing is edited before the call is awaited"]
+    pub fn edit_state(&self, target: impl Into<Target>, state: Json) -> EditCall<'_> {
+        EditCall { client: self, target: target.into(), state, expected_seq: None }
     }
 
     /// Refuses a payload that the instance's machine does not accept for this signal.
@@ -71,6 +90,44 @@ impl<'a> IntoFuture for AmendCall<'a> {
                 client.check_edit(&target, request.signal, payload).await?;
             }
             Ok(client.applied(client.store.amend(client.namespace.to_string(), target, request).await?))
+        })
+    }
+}
+
+/// A new state that is not sent yet: set options, then `.await` it.
+#[must_use = "nothing is edited before it is awaited"]
+pub struct EditCall<'a> {
+    client: &'a Client,
+    target: Target,
+    state: Json,
+    expected_seq: Option<u64>,
+}
+
+impl EditCall<'_> {
+    /// Edits it only if it is still at this `seq`; otherwise fails with [`Error::StaleSeq`].
+    pub fn expected_seq(mut self, seq: u64) -> Self {
+        self.expected_seq = Some(seq);
+        self
+    }
+}
+
+impl<'a> IntoFuture for EditCall<'a> {
+    type Output = Result<InstanceId>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { client, target, state, expected_seq } = self;
+        Box::pin(async move {
+            expected_seq.map_or(Ok(()), check_seq)?;
+            client.limits.check_document("state", &state)?;
+            let found = client.get(target.clone()).await?.ok_or(Error::NotFound(target))?;
+            let Instance { id, machine, version, step, state: before, seq, .. } = found;
+            let at = At { step: step.into(), state };
+            client.check_place(&machine, version, &at).await?;
+            client.check_edited(&machine, version, &before, &at).await?;
+            // What was checked is what is written: the state belongs to the step that was seen.
+            let seen = expected_seq.unwrap_or(seq);
+            client.store.edit(client.namespace.to_string(), id.into(), at.state, Some(seen)).await
         })
     }
 }

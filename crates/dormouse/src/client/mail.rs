@@ -3,7 +3,7 @@
 use super::Client;
 use crate::mail::check_amount;
 use crate::store::MailView;
-use crate::{InstanceId, Mail, NewInstance, Result, Target};
+use crate::{Context, InstanceId, Mail, NewInstance, Result, Target};
 
 /// Pieces of mail that one look returns.
 const SHOWN_MAX: usize = 100;
@@ -15,15 +15,10 @@ impl Client {
         self.store.mail_of(id, SHOWN_MAX).await
     }
 
-    /// Checks the mail of an outcome; if one piece is refused, all are.
-    pub(crate) async fn admit_mail(
-        &self,
-        sender: InstanceId,
-        key: Option<&str>,
-        mail: Vec<Mail>,
-    ) -> Result<Vec<Mail>> {
+    /// Checks the mail of an outcome; if one piece is refused, all are. What it starts is in its sender's trace.
+    pub(crate) async fn admit_mail(&self, sender: &Context, mail: Vec<Mail>) -> Result<Vec<Mail>> {
         check_amount(&mail, &self.limits)?;
-        mail.iter().try_for_each(|mail| mail.check(&self.limits, sender, key))?;
+        mail.iter().try_for_each(|mail| mail.check(&self.limits, sender.id, sender.key.as_deref()))?;
         let signals: Vec<_> = mail
             .iter()
             .filter_map(|mail| match mail {
@@ -35,7 +30,10 @@ impl Client {
         let starts: Vec<NewInstance> = mail
             .iter()
             .filter_map(|mail| match mail {
-                Mail::Start(new) => Some((**new).clone()),
+                Mail::Start(new) => {
+                    let trace = new.trace.clone().or_else(|| sender.trace_onwards());
+                    Some(NewInstance { trace, ..(**new).clone() })
+                }
                 _ => None,
             })
             .collect();

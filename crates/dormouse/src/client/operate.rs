@@ -131,6 +131,7 @@ impl Client {
             priority: origin.priority,
             lane: origin.lane,
             share: origin.share,
+            trace: origin.trace.map(String::from),
             tags: origin.tags,
             forked_from: Some((origin.id, seq)),
             ..as_after(origin.machine, event)?

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Client;
 use crate::limits::check_name;
 use crate::store::Delivery;
-use crate::{Delivered, Error, Json, NewSignal, Result, Signal, Target};
+use crate::{Delivered, Error, Json, NewSignal, Result, Signal, Target, Trace};
 
 impl Client {
     /// Sends a signal to an instance, by id or by key. Awaiting the call returns once the signal is durable, and says
@@ -42,7 +42,7 @@ impl Client {
         &self,
         signals: impl IntoIterator<Item = (Target, NewSignal)>,
     ) -> Result<Vec<Delivered>> {
-        let signals: Vec<_> = signals.into_iter().collect();
+        let signals: Vec<_> = signals.into_iter().map(|(target, signal)| (target, traced(signal))).collect();
         self.check_all(&signals).await?;
         let inbox_max = self.limits.inbox();
         let delivery =
@@ -54,7 +54,7 @@ impl Client {
     }
 
     async fn deliver_one(&self, target: Target, signal: NewSignal) -> Result<Delivered> {
-        let sent = [(target, signal)];
+        let sent = [(target, traced(signal))];
         self.check_all(&sent).await?;
         let [(target, signal)] = sent;
         let (namespace, inbox_max) = (self.namespace.to_string(), self.limits.inbox());
@@ -94,6 +94,14 @@ impl Client {
     }
 }
 
+/// A signal in the trace of the current span, unless it has one.
+pub(super) fn traced(signal: NewSignal) -> NewSignal {
+    match signal.trace {
+        Some(_) => signal,
+        None => NewSignal { trace: Trace::current().map(String::from), ..signal },
+    }
+}
+
 pub(super) fn check_target(target: &Target) -> Result<()> {
     match target {
         Target::Key(key) => check_name("key", key),
@@ -114,6 +122,12 @@ impl SignalCall<'_> {
     /// consumed.
     pub fn dedup(self, key: impl Into<String>) -> Self {
         Self { signal: self.signal.map(|signal| signal.dedup(key)), ..self }
+    }
+
+    /// Sets the trace in which it is sent, given as in the header `traceparent`. With the feature `opentelemetry`, it is
+    /// that of the current span unless said otherwise.
+    pub fn trace(self, trace: impl Into<String>) -> Self {
+        Self { signal: self.signal.map(|signal| signal.trace(trace)), ..self }
     }
 }
 

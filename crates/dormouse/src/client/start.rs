@@ -8,7 +8,7 @@ use super::Client;
 use crate::flow::{FlowMachine, FlowState};
 use crate::{
     At, Delivered, Error, Inserted, InstanceId, Job, JobMachine, JobState, Json, KeyScope, Machine,
-    NewInstance, NewSignal, Result, Target, When,
+    NewInstance, NewSignal, Result, Target, Trace, When,
 };
 
 impl Client {
@@ -99,6 +99,7 @@ impl Client {
         self.namespace.as_ref().clone_into(&mut new.namespace);
         new.history.get_or_insert(self.history);
         new.inbox_max = self.limits.inbox();
+        new.trace = new.trace.take().or_else(|| Trace::current().map(String::from));
         new.check(&self.limits)
     }
 }
@@ -160,6 +161,12 @@ impl<M> Start<'_, M> {
     /// all the work of another. By default it is in its namespace's own share.
     pub fn share(self, share: impl Into<String>) -> Self {
         self.with(|new| new.share(share))
+    }
+
+    /// Makes it part of a trace, given as in the header `traceparent`: its steps, children and requests are in it too.
+    /// With the feature `opentelemetry`, it is in the trace of the current span unless said otherwise.
+    pub fn trace(self, trace: impl Into<String>) -> Self {
+        self.with(|new| new.trace(trace))
     }
 
     /// Adds a tag, by which it can be found.

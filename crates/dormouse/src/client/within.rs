@@ -3,7 +3,7 @@
 //! That commit also sends the pokes. Until then the signalled instances stay locked, so keep the transaction short.
 
 use super::Client;
-use super::signal::check_target;
+use super::signal::{check_target, traced};
 use super::start::one;
 use crate::store::{Delivery, postgres};
 use crate::{Delivered, Error, Inserted, InstanceId, NewInstance, NewSignal, Result, Target};
@@ -36,7 +36,7 @@ impl Client {
         target: impl Into<Target>,
         signal: NewSignal,
     ) -> Result<Delivered> {
-        let target = target.into();
+        let (target, signal) = (target.into(), traced(signal));
         signal.check(&self.limits)?;
         check_target(&target)?;
         if self.might_refuse(&signal).await?

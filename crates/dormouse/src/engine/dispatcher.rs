@@ -4,12 +4,14 @@ mod health;
 mod rate;
 
 use std::collections::HashSet;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tracing::Instrument as _;
 
 use self::health::Health;
 pub(super) use self::health::one_line;
@@ -20,7 +22,7 @@ use crate::store::{
     Completed, Completion, Outbox, Refusal, SendOutcome, SendReport, Which, Written, outbox_queue,
 };
 use crate::transport::NamedTransport;
-use crate::{Interaction, InteractionId, Json, Sending, Sent, When};
+use crate::{Interaction, InteractionId, Json, Sending, Sent, Trace, When};
 
 /// Requests taken in one go, however many places are free.
 const TAKE_ROWS_MAX: usize = 256;
@@ -128,9 +130,14 @@ fn spawn(
 }
 
 async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
-    let Send { interaction, now, reports, health } = send;
+    let Send { mut interaction, now, reports, health } = send;
     let (id, sends) = (interaction.id, interaction.sends);
-    let sent = hand_over(named, interaction.clone()).await;
+    let trace_id = interaction.trace.as_ref().map(Trace::trace_id);
+    let span =
+        tracing::debug_span!("send", transport = named.name, %id, sends, trace_id, otel.kind = "client");
+    crate::trace::adopt(&span, interaction.trace.as_ref(), iter::empty());
+    interaction.trace = span.in_scope(Trace::current).or(interaction.trace);
+    let sent = hand_over(named, interaction.clone()).instrument(span).await;
     let is_refused = matches!(sent, Sent::Rejected(_));
     let outcome = match sent {
         Sent::Accepted => SendOutcome::Sent,
@@ -187,7 +194,7 @@ async fn tell(reports: &mpsc::Sender<Told>, report: Report) {
 /// Calls the transport in a task of its own, so that its panic or slowness does not become ours.
 async fn hand_over(named: &NamedTransport, interaction: Interaction) -> Sent {
     let transport = named.transport.clone();
-    let sending = tokio::spawn(async move { transport.send(&interaction).await });
+    let sending = tokio::spawn(async move { transport.send(&interaction).await }.in_current_span());
     let retry = |reason: String| Sent::Retry { reason, after: None };
     match tokio::time::timeout(named.sending.timeout, AbortOnDropHandle::new(sending)).await {
         Ok(Ok(sent)) => sent,

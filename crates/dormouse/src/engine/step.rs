@@ -20,7 +20,7 @@ use super::{FAULT_PAUSE, Shared, effects, lease, unread};
 use crate::context::Own;
 use crate::rules::{Handed, Head};
 use crate::store::{Claimed, Commit, Hold, Reading, Receipt, Rider, Tried, Written, share_name};
-use crate::{At, Context, DynMachine, Error, Fault, Mail, Run, Spawn, StepError, Transition};
+use crate::{At, Context, DynMachine, Error, Fault, Mail, Run, Spawn, StepError, Trace, Transition};
 
 /// A claimed row that starts to run.
 pub(super) struct Starting {
@@ -109,6 +109,7 @@ impl<'a> Runner<'a> {
                 id: row.id,
                 namespace: row.namespace,
                 share: share_name(&row.turn.share).map(str::to_owned),
+                trace: row.trace,
                 key: row.key,
                 parent: row.parent,
                 attempt: row.attempt,
@@ -180,8 +181,10 @@ impl<'a> Runner<'a> {
         let Self { shared, machine, at, cx, .. } = self;
         let span = tracing::debug_span!(
             "step", machine = machine.name(), version = machine.version(), step = %at.step, id = %cx.id,
-            seq = cx.seq, attempt = cx.attempt
+            seq = cx.seq, attempt = cx.attempt, trace_id = cx.trace.as_ref().map(Trace::trace_id)
         );
+        let links = cx.received_all().filter_map(|signal| signal.trace.as_ref());
+        crate::trace::adopt(&span, cx.trace.as_ref(), links);
         let started = Instant::now();
         let (transition, mail) = match unread::wait_on(shared, &**machine, at, cx).await {
             Some(waits) => (waits, Vec::new()),
@@ -342,7 +345,7 @@ impl<'a> Runner<'a> {
         let Self { shared, cx, .. } = self;
         let admitted = async {
             let client = shared.client.in_namespace(&cx.namespace)?;
-            client.admit_mail(cx.id, cx.key.as_deref(), mail).await
+            client.admit_mail(cx, mail).await
         };
         let mail = Box::pin(admitted).await.map_err(|error| StepError::Error(Box::new(error)))?;
         Ok((transition, mail))
@@ -361,9 +364,11 @@ impl<'a> Runner<'a> {
             ))));
         }
         if let Transition::Spawn(Spawn { children, .. }) = &mut transition {
+            let trace = cx.trace_onwards();
             for child in children {
                 child.namespace.clone_from(&cx.namespace);
                 child.share = child.share.take().or_else(|| cx.share.clone());
+                child.trace = child.trace.take().or_else(|| trace.clone());
                 child.history.get_or_insert(shared.config.history);
                 child.inbox_max = shared.config.limits.inbox();
                 shared.registry.check_signals(child).map_err(refuse)?;

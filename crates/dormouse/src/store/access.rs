@@ -210,6 +210,8 @@ pub struct Change {
     pub step: String,
     /// When.
     pub at: Timestamp,
+    /// When the run of the step that led to it started, and for how many microseconds it ran.
+    pub ran: Option<(Timestamp, u64)>,
 }
 
 /// Some changes, in order.

@@ -21,7 +21,7 @@ fn executing() -> Head {
 
 fn signal(id: i64, name: &str) -> InboxSignal {
     let (name, payload) = (name.to_owned(), Json::null());
-    InboxSignal { id: SignalId(id), name, payload, dedup_key: None, at: NOW }
+    InboxSignal { id: SignalId(id), name, payload, dedup_key: None, at: NOW, trace: None }
 }
 
 fn back<T: Serialize + DeserializeOwned>(value: &T) -> T {

@@ -33,6 +33,7 @@ mod schema;
 mod search;
 mod types;
 mod units;
+mod views;
 mod within;
 
 /// The driver whose connections and transactions callers pass in.
@@ -56,6 +57,7 @@ use self::pokes::Pokes;
 pub use self::rider::StepTransaction;
 pub use self::schema::{Migrated, roles_script, script as schema_script};
 use self::types::Columns;
+pub use self::views::View;
 pub(crate) use self::within::{addressee_in, deliver_in, insert_in};
 use crate::poke::Hub;
 use crate::store::{
@@ -64,7 +66,8 @@ use crate::store::{
     Tried, Written,
 };
 use crate::{
-    At, Clock, Delivered, Inserted, InstanceId, NewInstance, Result, SystemClock, Target, When, WorkerId,
+    At, Clock, Delivered, Inserted, InstanceId, Json, NewInstance, Result, SystemClock, Target, When,
+    WorkerId,
 };
 
 /// A caller's own transaction.
@@ -140,6 +143,14 @@ impl PostgresStore {
 
     fn migrated(url: &str) -> Reply<'_, Migrated> {
         Box::pin(async move { schema::migrate(&mut Address::parse(url)?.connect().await?).await })
+    }
+
+    /// Makes the typed views of machines in the schema `dormouse_views`, and says what became of each. Workers do so when
+    /// they register; call it where theirs was kept or busy.
+    pub async fn make_views(url: &str) -> Result<Vec<View>> {
+        let mut conn = Address::parse(url)?.connect().await?;
+        schema::check(&mut conn).await?;
+        views::make(&mut conn).await
     }
 
     /// Closes every connection, after what is under way.
@@ -296,6 +307,16 @@ impl Store for PostgresStore {
         request: AmendRequest,
     ) -> Reply<'_, Written<InstanceId>> {
         Box::pin(async move { operate::amend(&self.db, &namespace, &target, &request).await })
+    }
+
+    fn edit(
+        &self,
+        namespace: String,
+        target: Target,
+        state: Json,
+        expected_seq: Option<u64>,
+    ) -> Reply<'_, InstanceId> {
+        Box::pin(async move { operate::edit(&self.db, &namespace, &target, &state, expected_seq).await })
     }
 
     fn tag(&self, namespace: String, target: Target, change: TagChange) -> Reply<'_, Vec<String>> {

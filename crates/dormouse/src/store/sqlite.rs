@@ -57,8 +57,8 @@ use crate::store::{
     TagChange, Tried, Written,
 };
 use crate::{
-    At, Clock, Delivered, Error, Inserted, InstanceId, Limit, NewInstance, Result, SystemClock, Target, When,
-    WorkerId,
+    At, Clock, Delivered, Error, Inserted, InstanceId, Json, Limit, NewInstance, Result, SystemClock, Target,
+    When, WorkerId,
 };
 
 /// A SQLite database file, or one in memory.
@@ -255,6 +255,16 @@ impl Store for SqliteStore {
         request: AmendRequest,
     ) -> Reply<'_, Written<InstanceId>> {
         self.write(move |tx| amend::amend(tx, &namespace, &target, &request))
+    }
+
+    fn edit(
+        &self,
+        namespace: String,
+        target: Target,
+        state: Json,
+        expected_seq: Option<u64>,
+    ) -> Reply<'_, InstanceId> {
+        quiet(self.write(move |tx| amend::edit(tx, &namespace, &target, state.clone(), expected_seq)))
     }
 
     fn tag(&self, namespace: String, target: Target, change: TagChange) -> Reply<'_, Vec<String>> {

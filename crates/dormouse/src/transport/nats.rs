@@ -79,6 +79,10 @@ impl Nats {
         });
         let body = Envelope::new(asked, resume).to_json();
         let message = PublishMessage::build().payload(body.into()).message_id(message_id(asked));
+        let message = match &asked.trace {
+            Some(trace) => message.header("traceparent", trace.as_str()),
+            None => message,
+        };
         match self.jetstream.send_publish(self.requests.clone(), message).await {
             Ok(stored) => stored.await.map_or_else(not_stored, |_| Sent::Accepted),
             Err(error) => not_stored(error),

@@ -106,10 +106,13 @@ impl Webhook {
             envelope::Resume::Url(format!("{}{}", resume.url, resume.tokens.issue(asked, expires_at)))
         });
         let body = Envelope::new(asked, resume).to_json();
-        let headers = match self.headers(&asked.idempotency_key, now.as_second(), &body) {
+        let mut headers = match self.headers(&asked.idempotency_key, now.as_second(), &body) {
             Ok(headers) => headers,
             Err(reason) => return Sent::Rejected(reason),
         };
+        if let Some(trace) = &asked.trace {
+            headers.insert("traceparent", trace.as_str().parse().expect("a trace is plain text"));
+        }
         match self.poster.post(&self.url, headers, body).await {
             Ok(answer) => read(answer, now),
             Err(Failure::Refused(reason)) => Sent::Rejected(reason),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{OnFailure, Shape};
 use crate::words::words;
-use crate::{InstanceId, Json};
+use crate::{InstanceId, Json, Trace};
 
 /// A unit's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -150,6 +150,9 @@ pub struct Interaction {
     pub for_assignee: Option<String>,
     /// The group that it was asked of, if one was named.
     pub for_group: Option<String>,
+    /// The trace that its instance is part of: a transport passes it on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Trace>,
     /// Who has claimed it, to answer it.
     pub assignee: Option<String>,
     /// Until when that claim holds.

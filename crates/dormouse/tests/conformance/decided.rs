@@ -205,9 +205,9 @@ impl Run {
         let delivered = self.kit.store.deliver(vec![delivery]).await.expect("a delivery");
         match (delivered.value[0], hears) {
             (Delivered::Accepted { id: stored, woke }, Ok(())) => {
-                let NewSignal { name, payload, dedup_key } = signal;
+                let NewSignal { name, payload, dedup_key, .. } = signal;
                 let at = self.model.now;
-                self.model.deliver(id, InboxSignal { id: stored, name, payload, dedup_key, at });
+                self.model.deliver(id, InboxSignal { id: stored, name, payload, dedup_key, at, trace: None });
                 assert_eq!(
                     woke,
                     self.before[&id].status != self.model.rows[&id].head.status,

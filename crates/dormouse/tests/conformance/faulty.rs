@@ -18,8 +18,8 @@ use dormouse::store::{
 };
 use dormouse::{
     At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, Interaction,
-    InteractionId, Limit, NewInstance, ShareWeight, SignalId, Target, UnitId, UnitView, VirtualClock, When,
-    WorkerId,
+    InteractionId, Json, Limit, NewInstance, ShareWeight, SignalId, Target, UnitId, UnitView, VirtualClock,
+    When, WorkerId,
 };
 
 type CommitFault = Box<dyn Fn(&[Commit]) -> Option<Error> + Send + Sync>;
@@ -152,6 +152,7 @@ impl Store for Faulty {
         retry(namespace: String, target: Target, at: Option<At>, expected_seq: Option<u64>) -> Written<InstanceId>;
         pause(namespace: String, target: Target, brake: Brake, expected_seq: Option<u64>) -> Written<InstanceId>;
         amend(namespace: String, target: Target, request: AmendRequest) -> Written<InstanceId>;
+        edit(namespace: String, target: Target, state: Json, expected_seq: Option<u64>) -> InstanceId;
         tag(namespace: String, target: Target, change: TagChange) -> Vec<String>;
         pause_queue(namespace: String, queue: String, brake: Brake) -> Written<()>;
         weigh(namespace: String, share: String, weight: u32) -> ();

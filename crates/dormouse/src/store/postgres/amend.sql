@@ -85,3 +85,37 @@ begin
     effects := dormouse.apply(array[v_change], v_now);
 end
 $$;
+
+-- Replaces the state of an instance whose step does not run and that is not done, if it is at the seq at which it is
+-- expected. It stays where it is.
+create or replace function dormouse.edit(
+    p_namespace text, p_id bigint, p_key text, p_state text, p_expected_seq bigint,
+    out id bigint, out answer text, out status text, out seq bigint
+) language plpgsql as $$
+declare
+    v_now constant timestamptz := dormouse.now();
+    i dormouse.instances;
+begin
+    id := dormouse.find(p_namespace, p_id, p_key);
+    perform dormouse.lock(array[id], '{}', true);
+    select * into i from dormouse.instances o where o.id = edit.id;
+    status := i.status;
+    seq := i.seq;
+    if i.id is null then
+        answer := 'not_found';
+        return;
+    elsif p_expected_seq <> i.seq then
+        answer := 'stale_seq';
+        return;
+    elsif i.status in ('executing', 'done') then
+        answer := 'wrong_status';
+        return;
+    end if;
+    answer := 'edited';
+    update dormouse.instances o set state = p_state::json, seq = o.seq + 1, changed_at = v_now where o.id = i.id;
+    insert into dormouse.history (instance, seq, kind, version, step, at, state, id)
+    select i.id, i.seq + 1, 'state.edited', i.version, i.step, v_now, p_state::json,
+        dormouse.event_id(dormouse.feed_place())
+    where i.keeps_history;
+end
+$$;

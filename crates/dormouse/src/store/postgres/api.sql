@@ -116,13 +116,25 @@ begin
 end
 $$;
 
+-- Refuses a trace that is not written as the header `traceparent` of version 00.
+create or replace function dormouse.check_trace(p_trace text) returns void
+language plpgsql immutable as $$
+begin
+    if p_trace !~ '^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' or p_trace ~ '^00-0{32}-|-0{16}-' then
+        raise exception using errcode = 'invalid_parameter_value',
+            message = format('the trace %L is refused', left(p_trace, 64)),
+            hint = 'It is written as in the header traceparent: 00-<32 hexadecimal digits>-<16>-<2>.';
+    end if;
+end
+$$;
+
 -- Starts an instance of a machine, and returns its id. Step, version and queue are those that its workers declared,
 -- unless given.
 create or replace function dormouse.start(
     machine text, state json default 'null', key text default null, step text default null,
     version integer default null, queue text default null, priority integer default 0, lane text default null,
     start_at timestamptz default null, namespace text default 'default', tags text[] default null,
-    even_if_unknown boolean default false, share text default null
+    even_if_unknown boolean default false, share text default null, trace text default null
 ) returns bigint language plpgsql security definer set search_path = dormouse, pg_temp as $$
 declare
     v_declared dormouse.machines;
@@ -131,7 +143,7 @@ begin
     perform dormouse.check_name('machine', start.machine), dormouse.check_name('key', start.key),
         dormouse.check_name('step', start.step), dormouse.check_name('queue', start.queue),
         dormouse.check_name('lane', start.lane), dormouse.check_name('share', start.share), dormouse.check_name('namespace', start.namespace),
-        dormouse.check_tags(start.tags), dormouse.check_document('state', start.state);
+        dormouse.check_tags(start.tags), dormouse.check_document('state', start.state), dormouse.check_trace(start.trace);
     if start.version < 0 then
         raise exception using errcode = 'invalid_parameter_value',
             message = format('the version %s is refused', start.version), hint = 'It must be 0 or more.';
@@ -169,7 +181,7 @@ begin
         'state', coalesce(start.state, 'null')::text,
         'queue', coalesce(start.queue, v_declared.queue, 'default'), 'priority', start.priority,
         'lane', start.lane, 'key', start.key, 'keeps', coalesce(v_declared.keeps_history, true),
-        'share', start.namespace || e'\x01' || nullif(start.share, start.namespace),
+        'share', start.namespace || e'\x01' || nullif(start.share, start.namespace), 'trace', start.trace,
         'at_us', (extract(epoch from start.start_at) * 1000000)::bigint,
         'tags', nullif(array(select distinct t.tag collate "C" from unnest(start.tags) t (tag) order by 1), '{}')
     ))) i;
@@ -185,18 +197,18 @@ $$;
 
 -- Delivers a signal, and returns `accepted` or `duplicate`. A target that is unknown or has ended is an error.
 create or replace function dormouse.signal_one(
-    p_namespace text, p_id bigint, p_key text, p_name text, p_payload json, p_dedup_key text
+    p_namespace text, p_id bigint, p_key text, p_name text, p_payload json, p_dedup_key text, p_trace text
 ) returns text language plpgsql as $$
 declare
     v_delivered record;
 begin
     perform dormouse.check_name('key', p_key), dormouse.check_name('signal name', p_name),
         dormouse.check_name('dedup key', p_dedup_key), dormouse.check_name('namespace', p_namespace),
-        dormouse.check_document('payload', p_payload);
+        dormouse.check_document('payload', p_payload), dormouse.check_trace(p_trace);
     perform dormouse.check_signal(p_namespace, p_id, p_key, p_name, p_payload);
     select d.results, d.effects into v_delivered from dormouse.deliver(json_build_array(json_build_object(
         'ord', 1, 'namespace', p_namespace, 'id', p_id, 'key', p_key, 'name', p_name,
-        'payload', coalesce(p_payload, 'null')::text, 'dedup_key', p_dedup_key
+        'payload', coalesce(p_payload, 'null')::text, 'dedup_key', p_dedup_key, 'trace', p_trace
     ))) d;
     if v_delivered.results[1] = 'no_target' then
         raise exception using errcode = 'no_data_found',
@@ -214,16 +226,16 @@ $$;
 
 create or replace function dormouse.signal(
     key text, name text, payload json default 'null', dedup_key text default null,
-    namespace text default 'default'
+    namespace text default 'default', trace text default null
 ) returns text language sql security definer set search_path = dormouse, pg_temp as $$
-    select dormouse.signal_one(namespace, null, key, name, payload, dedup_key)
+    select dormouse.signal_one(namespace, null, key, name, payload, dedup_key, trace)
 $$;
 
 create or replace function dormouse.signal(
     id bigint, name text, payload json default 'null', dedup_key text default null,
-    namespace text default 'default'
+    namespace text default 'default', trace text default null
 ) returns text language sql security definer set search_path = dormouse, pg_temp as $$
-    select dormouse.signal_one(namespace, id, null, name, payload, dedup_key)
+    select dormouse.signal_one(namespace, id, null, name, payload, dedup_key, trace)
 $$;
 
 -- Refuses a reason that is empty, too long, or holds control characters other than line breaks and tabs.

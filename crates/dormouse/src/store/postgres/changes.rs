@@ -52,5 +52,8 @@ fn change(id: i64, namespace: String, row: &PgRow) -> Result<Change> {
         seq: row.number("seq")?,
         step: row.value("step")?,
         at: row.moment("at")?,
+        ran: row
+            .moment_or_none("started_at")?
+            .zip(row.value::<Option<i64>>("took_us")?.map(i64::unsigned_abs)),
     })
 }

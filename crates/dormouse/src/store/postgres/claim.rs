@@ -7,12 +7,12 @@ use super::db::Db;
 use super::types::{Columns, parse, strange};
 use crate::store::{Claim, Claimed, Effects, Namespaces, Reading, Turn, Written};
 use crate::{
-    At, ChildView, Error, InboxSignal, InstanceId, Json, KeyScope, ParentRef, Result, SignalId, Status,
+    At, ChildView, Error, InboxSignal, InstanceId, Json, KeyScope, ParentRef, Result, SignalId, Status, Trace,
 };
 
 const SQL: &str = "select id, namespace, key, machine, version, step, seq, attempt, wake, awaits, inbox::text, \
     children::text, keeps_history, at, state::text, parent, parent_round, parent_index, rival, apart, lane, barrier, round, \
-    key_scope, runnable_at, priority, share, remains from dormouse.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    key_scope, runnable_at, priority, share, remains, trace from dormouse.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Written<Vec<Claimed>>> {
     let namespaces = match &claim.namespaces {
@@ -104,6 +104,7 @@ fn signal(row: &PgRow) -> Result<InboxSignal> {
         payload: row.json("payload")?,
         dedup_key: row.value("dedup_key")?,
         at: row.moment("at")?,
+        trace: Trace::stored(row.value("trace")?),
     })
 }
 
@@ -151,6 +152,7 @@ fn read(row: &PgRow) -> Result<Claimed> {
         round: row.number("round")?,
         key_scope: key_scope(row)?,
         runnable_at: row.moment("runnable_at")?,
+        trace: Trace::stored(row.value("trace")?),
         now: row.moment("at")?,
     })
 }
@@ -180,12 +182,15 @@ struct Signal {
     payload: Box<str>,
     dedup_key: Option<String>,
     at: jiff::Timestamp,
+    #[serde(default)]
+    trace: Option<String>,
 }
 
 impl From<Signal> for InboxSignal {
     fn from(signal: Signal) -> Self {
-        let Signal { id, name, payload, dedup_key, at } = signal;
-        Self { id: SignalId(id), name, payload: Json::trusted(payload), dedup_key, at }
+        let Signal { id, name, payload, dedup_key, at, trace } = signal;
+        let (payload, trace) = (Json::trusted(payload), Trace::stored(trace));
+        Self { id: SignalId(id), name, payload, dedup_key, at, trace }
     }
 }
 

@@ -9,7 +9,7 @@ create or replace function dormouse.claim(
     attempt integer, wake text, awaits text[], inbox json, children json, keeps_history boolean,
     at timestamptz, state json, parent bigint, parent_round integer, parent_index integer, rival bigint, apart boolean,
     lane text, barrier integer, round integer, key_scope text, runnable_at timestamptz, priority integer, share text,
-    remains integer
+    remains integer, trace text
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -79,23 +79,23 @@ begin
             t.attempt, t.wake, t.awaits, t.inbox, t.barrier, t.round, t.keeps_history, t.state,
             t.parent, t.parent_round, t.parent_index, null::bigint as rival,
             t.inbox_bytes > 65536 or (t.barrier is not null and dormouse.is_large_round(t.id, t.round)) as apart,
-            t.lane, t.key_scope, t.runnable_at
+            t.lane, t.key_scope, t.runnable_at, t.trace
         from taken t
         union all
         select null, null, null, null, r.id, null, null, null, null, null, null, null, null, null, null, null, null, null,
-            null, null, null, null, r.holder, null, null, null, null
+            null, null, null, null, r.holder, null, null, null, null, null
         from unnest(v_rivals, v_holders) r (id, holder)
     )
     select a.id, a.namespace, a.key, a.machine, a.version, a.step, a.seq, a.attempt, a.wake, a.awaits,
         -- What `dormouse.inbox` tells, without a call for each row.
         case when a.inbox > 0 and not a.apart then (
             select json_agg(json_build_object('id', s.id, 'name', s.name, 'payload', s.payload::text,
-                'dedup_key', s.dedup_key, 'at', s.at) order by s.id)
+                'dedup_key', s.dedup_key, 'at', s.at, 'trace', s.trace) order by s.id)
             from dormouse.signals s where s.instance = a.id and not s.consumed
         ) end,
         case when a.barrier is not null and not a.apart then dormouse.children(a.id, a.round) end,
         a.keeps_history, v_now, a.state, a.parent, a.parent_round, a.parent_index, a.rival, a.apart, a.lane,
-        a.barrier, a.round, a.key_scope, a.runnable_at, a.priority, a.turn_of, a.remains
+        a.barrier, a.round, a.key_scope, a.runnable_at, a.priority, a.turn_of, a.remains, a.trace
     from answer a order by a.place;
 end
 $$;

@@ -57,7 +57,7 @@ begin
             row_number() over (order by o.ord, c.ord), c.namespace, c.machine, c.version, c.step, c.state, c.queue,
             c.priority, c.at_us, c.in_us, c.lane, c.key, c.key_scope, c.keeps, c.forked, c.awaits, c.await_at_us,
             c.await_in_us, c.signals, o.id, o.cascade, c.ord - 1, c.tags, c.inbox_max,
-            c.inbox_bytes_max, null, c.share
+            c.inbox_bytes_max, null, c.share, c.trace
         )::dormouse.arrival
         from unnest(v_batch) o
         cross join lateral json_populate_recordset(null::dormouse.arrival, o.children) c
@@ -205,7 +205,7 @@ language plpgsql stable as $$
 begin
     return (
         select json_agg(json_build_object('id', s.id, 'name', s.name, 'payload', s.payload::text,
-            'dedup_key', s.dedup_key, 'at', s.at) order by s.id)
+            'dedup_key', s.dedup_key, 'at', s.at, 'trace', s.trace) order by s.id)
         from dormouse.signals s where s.instance = p_instance and not s.consumed and s.id > coalesce(p_last, 0)
     );
 end

@@ -103,7 +103,7 @@ language plpgsql stable as $$
 begin
     return (
         select json_agg(json_build_object('id', s.id, 'name', s.name, 'payload', s.payload::text,
-            'dedup_key', s.dedup_key, 'at', s.at) order by s.id)
+            'dedup_key', s.dedup_key, 'at', s.at, 'trace', s.trace) order by s.id)
         from dormouse.signals s
         where s.instance = p_instance and not s.consumed and s.id <> all (coalesce(p_consumed, '{}'))
     );

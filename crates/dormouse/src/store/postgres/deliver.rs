@@ -60,6 +60,8 @@ struct Sent<'a> {
     name: &'a str,
     payload: &'a str,
     dedup_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<&'a str>,
     inbox_max: i32,
     inbox_bytes_max: i64,
 }
@@ -78,6 +80,7 @@ impl<'a> Sent<'a> {
             name: &signal.name,
             payload: signal.payload.as_str(),
             dedup_key: signal.dedup_key.as_deref(),
+            trace: signal.trace.as_deref(),
             inbox_max,
             inbox_bytes_max,
         }

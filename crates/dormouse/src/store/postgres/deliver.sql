@@ -23,7 +23,7 @@ begin
         perform set_config('lock_timeout', p_wait_ms || 'ms', true);
     end if;
     select array_agg(row(d.ord, d.namespace, i.id, d.key, d.name, d.payload, d.dedup_key, d.inbox_max,
-            d.inbox_bytes_max)::dormouse.delivery order by d.ord),
+            d.inbox_bytes_max, d.trace)::dormouse.delivery order by d.ord),
         bool_or(i.lane is not null or i.key_scope is not null)
     into v_batch, v_special
     from json_populate_recordset(null::dormouse.delivery, p_batch) d
@@ -45,7 +45,7 @@ begin
         select distinct on (d.id) d.* from unnest(v_batch) d order by d.id, d.ord
     ), arrived as materialized (
         select f.ord, f.id as instance, nextval('dormouse.signal_ids') as id, f.name, f.payload::json as payload,
-            f.dedup_key
+            f.dedup_key, f.trace
         from first f cross join lateral (
             select i.status, i.awaits, i.inbox, i.inbox_bytes from dormouse.instances i where i.id = f.id offset 0
         ) i
@@ -55,8 +55,8 @@ begin
             select true from dormouse.signals s where s.instance = f.id and s.dedup_key = f.dedup_key limit 1
         ) is null
     ), stored as (
-        insert into dormouse.signals (instance, id, name, dedup_key, at, payload)
-        select a.instance, a.id, a.name, a.dedup_key, v_now, a.payload from arrived a
+        insert into dormouse.signals (instance, id, name, dedup_key, at, payload, trace)
+        select a.instance, a.id, a.name, a.dedup_key, v_now, a.payload, a.trace from arrived a
     ), saved as (
         update dormouse.instances i set
             status = 'runnable', seq = i.seq + 1, runnable_at = v_now, wake_at = null, wake = 'signal',
@@ -88,7 +88,7 @@ begin
     select array_agg(d.ord order by d.ord), json_agg(json_build_object(
             'ord', d.place, 'namespace', d.namespace, 'id', case when d.key is null then d.id end, 'key', d.key,
             'name', d.name, 'payload', d.payload, 'dedup_key', d.dedup_key, 'inbox_max', d.inbox_max,
-            'inbox_bytes_max', d.inbox_bytes_max
+            'inbox_bytes_max', d.inbox_bytes_max, 'trace', d.trace
         ) order by d.ord)
     into v_rest, v_sent
     from (
@@ -158,7 +158,7 @@ begin
     results := dormouse.refuse_overfull(v_batch, v_targets, results);
     ids := array(select nextval('dormouse.signal_ids') from generate_series(1, cardinality(v_batch)));
     with arrived as (
-        select d.ord, ids[d.ord] as signal, octet_length(d.payload) as bytes, d.name, d.payload::json as payload, d.dedup_key, i.id, i.inbox,
+        select d.ord, ids[d.ord] as signal, octet_length(d.payload) as bytes, d.name, d.payload::json as payload, d.dedup_key, d.trace, i.id, i.inbox,
             i as head, i.status = 'awaiting_signal' and d.name = any (i.awaits) as matches
         from unnest(v_batch) d join dormouse.instances i on i.id = any (array[v_targets[d.ord]])
         where results[d.ord] = 'accepted'
@@ -170,8 +170,8 @@ begin
             row_number() over (partition by a.id, a.matches order by a.ord) as place
         from arrived a
     ), stored as (
-        insert into dormouse.signals (instance, id, name, dedup_key, at, payload)
-        select a.id, a.signal, a.name, a.dedup_key, v_now, a.payload from arrived a order by a.ord
+        insert into dormouse.signals (instance, id, name, dedup_key, at, payload, trace)
+        select a.id, a.signal, a.name, a.dedup_key, v_now, a.payload, a.trace from arrived a order by a.ord
     ), kept as (
         -- That of one that wakes is counted when that is applied, below.
         update dormouse.instances i set inbox_bytes = i.inbox_bytes + c.arrived_bytes,
@@ -229,7 +229,7 @@ begin
     wokes := array_fill(false, array[cardinality(v_calls)]);
     select array_agg(d.ord order by d.ord), json_agg(json_build_object(
             'ord', d.place, 'namespace', d.namespace, 'id', d.id, 'key', d.key, 'name', d.name, 'payload', d.payload,
-            'dedup_key', d.dedup_key, 'inbox_max', d.inbox_max, 'inbox_bytes_max', d.inbox_bytes_max
+            'dedup_key', d.dedup_key, 'inbox_max', d.inbox_max, 'inbox_bytes_max', d.inbox_bytes_max, 'trace', d.trace
         ) order by d.ord)
     into v_free, v_sent
     from (
@@ -326,7 +326,7 @@ language plpgsql stable as $$
 begin
     return (
         select json_agg(json_build_object('id', id, 'name', name, 'payload', payload::text, 'dedup_key', dedup_key,
-            'at', at) order by id)
+            'at', at, 'trace', trace) order by id)
         from dormouse.signals where instance = p_instance and not consumed
     );
 end

@@ -109,8 +109,12 @@ begin
             end loop;
         end if;
     end if;
-    -- What is due and could not be had is asked for again in a moment; at once, if something became due just now.
-    select case when min(wake_at) <= due.at and woken < p_rows_max
+    -- What is due and could not be had is asked for again in a moment; at once, if something became due just now, or if all
+    -- that was asked for was had: some of it may have been let go by another instead of woken.
+    select case when min(wake_at) <= due.at and woken < p_rows_max and (cardinality(v_all) < p_rows_max or exists (
+            select from unnest(v_all) taken (id) join dormouse.instances i on i.id = any (array[taken.id])
+            where i.wake_at <= due.at
+        ))
         then least(due.at + interval '50 milliseconds', (due.effects).wake_at) else min(wake_at) end
     into next from (
         select wake_at from dormouse.instances where wake_at is not null order by wake_at limit 1

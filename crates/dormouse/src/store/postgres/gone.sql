@@ -15,6 +15,12 @@ drop function if exists dormouse.claim(
 drop function if exists dormouse.start(
     text, json, text, text, integer, text, integer, text, timestamptz, text, text[], boolean
 );
+drop function if exists dormouse.start(
+    text, json, text, text, integer, text, integer, text, timestamptz, text, text[], boolean, text
+);
+drop function if exists dormouse.signal(text, text, json, text, text);
+drop function if exists dormouse.signal(bigint, text, json, text, text);
+drop function if exists dormouse.signal_one(text, bigint, text, text, json, text);
 drop function if exists dormouse.sleep_data(timestamptz, json);
 drop function if exists dormouse.opened_data(bigint, json, integer, timestamptz, json);
 drop function if exists dormouse.unread(bigint, bigint[]);

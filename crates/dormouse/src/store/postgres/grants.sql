@@ -14,6 +14,10 @@ begin
     grant usage, select on all sequences in schema dormouse to dormouse_engine;
     grant execute on all functions in schema dormouse to dormouse_engine;
     grant select on all tables in schema dormouse to dormouse_read;
+    if to_regnamespace('dormouse_views') is not null then
+        grant usage on schema dormouse_views to dormouse_read;
+        grant select on all tables in schema dormouse_views to dormouse_read;
+    end if;
     if to_regclass('dormouse.answers') is not null then
         -- What callers were answered is for who sends the same again, and for nobody else.
         revoke select on dormouse.answers from dormouse_read;

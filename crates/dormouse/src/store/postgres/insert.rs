@@ -85,6 +85,7 @@ pub(super) struct Arrival<'a> {
     signals: Option<Vec<Sent<'a>>>,
     tags: Option<Vec<&'a str>>,
     share: Option<String>,
+    trace: Option<&'a str>,
     inbox_max: i32,
     inbox_bytes_max: i64,
 }
@@ -101,6 +102,8 @@ struct Sent<'a> {
     name: &'a str,
     payload: &'a str,
     dedup_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<&'a str>,
 }
 
 impl<'a> Arrival<'a> {
@@ -116,6 +119,7 @@ impl<'a> Arrival<'a> {
             name: &signal.name,
             payload: signal.payload.as_str(),
             dedup_key: signal.dedup_key.as_deref(),
+            trace: signal.trace.as_deref(),
         };
         Self {
             ord: index + 1,
@@ -139,6 +143,7 @@ impl<'a> Arrival<'a> {
             signals: if new.signals.is_empty() { None } else { Some(new.signals.iter().map(sent).collect()) },
             tags: if new.tags.is_empty() { None } else { Some(sorted(&new.tags)) },
             share: own_share(&new.namespace, new.share.as_deref()),
+            trace: new.trace.as_deref(),
             inbox_max,
             inbox_bytes_max,
         }

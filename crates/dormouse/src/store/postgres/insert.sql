@@ -69,7 +69,7 @@ begin
             insert into dormouse.instances (
                 id, namespace, machine, version, status, step, seq, queue, priority, runnable_at, wake_at, awaits,
                 parent, parent_round, cascade, lane, blocked, keeps_history, key, key_scope, created_at,
-                changed_at, state, parent_index, tags, share, depth, indexed
+                changed_at, state, parent_index, tags, share, depth, indexed, trace
             )
             select id, namespace, machine, version,
                 case
@@ -85,7 +85,7 @@ begin
                     when parent is null then coalesce(depth, 0)
                     else (select p.depth from dormouse.instances p where p.id = fresh.parent)
                 end,
-                case when v_indexed then exists (select from dormouse.indexes x where x.machine = fresh.machine) end
+                case when v_indexed then exists (select from dormouse.indexes x where x.machine = fresh.machine) end, trace
             from fresh
             -- Two batches with the same keys in other orders must not wait for each other.
             order by namespace, key, ord
@@ -143,7 +143,7 @@ begin
         select d.results, d.ids, d.wokes, d.effects into v_delivered from dormouse.deliver((
             select json_agg(json_build_object(
                 'ord', ord, 'namespace', namespace, 'id', target, 'name', signal ->> 'name', 'payload', signal ->> 'payload',
-                'dedup_key', signal ->> 'dedup_key', 'inbox_max', inbox_max, 'inbox_bytes_max', inbox_bytes_max)
+                'dedup_key', signal ->> 'dedup_key', 'trace', signal ->> 'trace', 'inbox_max', inbox_max, 'inbox_bytes_max', inbox_bytes_max)
                 order by ord)
             from (
                 select row_number() over (order by a.ord, s.place) as ord, a.namespace, a.inbox_max, a.inbox_bytes_max,

@@ -41,7 +41,18 @@ pub(super) async fn register(db: &Db, worker: &NewWorker) -> Result<WorkerId> {
                 .bind(&worker.transports)
         })
         .await?;
+    if !worker.declares.is_empty() {
+        make_views(db).await;
+    }
     Ok(WorkerId(row.value("id")?))
+}
+
+/// Makes the views of what is declared. A worker runs without them.
+async fn make_views(db: &Db) {
+    let made = db.all(|| sqlx::query("select view from dormouse.make_views() where result <> 'there'")).await;
+    if let Err(error) = made {
+        tracing::debug!(%error, "the views of the machines were not made; `dormouse views` makes them");
+    }
 }
 
 pub(super) async fn declared(db: &Db, known: Option<&str>) -> Result<Option<Declarations>> {

@@ -93,6 +93,7 @@ impl Found {
             name,
             payload: Json::trusted(payload),
             dedup_key,
+            trace: None,
         });
         let signal = address.as_deref().and_then(target).zip(signal);
         DueMail { id: MailId(id), namespace, tries, signal }
@@ -152,7 +153,7 @@ impl<'a> Sent<'a> {
                 (Some(&*new.machine), None, in_us, Body::Start(Box::new(Arrival::new((0, new)))))
             }
             Mail::Signal { signal, .. } => {
-                let NewSignal { name, payload, dedup_key } = signal;
+                let NewSignal { name, payload, dedup_key, .. } = signal;
                 (Some(&**name), dedup_key.as_deref(), None, Body::Payload(payload.as_str()))
             }
             Mail::Cancel { reason, .. } => (None, None, None, Body::Reason(reason.as_deref())),

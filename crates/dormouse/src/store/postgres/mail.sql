@@ -267,7 +267,8 @@ begin
         select json_agg(json_build_object(
             'ord', m.place, 'call', m.place, 'namespace', m.namespace, 'id', dormouse.address_id(m.address),
             'key', dormouse.address_key(m.address), 'name', m.name, 'payload', m.body::text,
-            'dedup_key', m.dedup_key, 'inbox_max', p_inbox_max, 'inbox_bytes_max', p_inbox_bytes_max
+            'dedup_key', m.dedup_key, 'inbox_max', p_inbox_max, 'inbox_bytes_max', p_inbox_bytes_max,
+            'trace', (select i.trace from dormouse.instances i where i.id = m.sender)
         ) order by m.place)
         from unnest(p_mail) with ordinality m (
             id, sender, seq, namespace, kind, address, name, dedup_key, depth, at, deliver_at, tries, undelivered, body,

@@ -10,7 +10,7 @@ use crate::limits::sorted;
 use crate::store::{
     Amend, AmendRequest, Brake, Cancel, CancelRequest, Effects, TagChange, Written, share_id,
 };
-use crate::{At, Error, InstanceId, Result, Target};
+use crate::{At, Error, InstanceId, Json, Result, Status, Target, rules};
 
 pub(super) async fn cancel(
     db: &Db,
@@ -105,6 +105,28 @@ pub(super) async fn amend(
             let reason =
                 "its step runs and may have read the signal; pause it, and try again when the step has ended";
             Err(refused(answer, &row, target, request.expected_seq, reason))
+        }
+    }
+}
+
+pub(super) async fn edit(
+    db: &Db,
+    namespace: &str,
+    target: &Target,
+    state: &Json,
+    expected_seq: Option<u64>,
+) -> Result<InstanceId> {
+    let (id, key) = address(target);
+    let sql = "select v.id, v.answer, v.status, v.seq from dormouse.edit($1, $2, $3, $4, $5) v";
+    let query = || sqlx::query(sql).bind(namespace).bind(id).bind(key).bind(state.as_str());
+    let row = db.one(|| query().bind(expected(expected_seq))).await?;
+    match row.value("answer")? {
+        "edited" => Ok(InstanceId(row.value("id")?)),
+        answer => {
+            let status: Option<Status> =
+                row.value::<Option<&str>>("status")?.and_then(|word| word.parse().ok());
+            let reason = status.and_then(rules::edit_refused).unwrap_or_default();
+            Err(refused(answer, &row, target, expected_seq, reason))
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::store::{
 };
 use crate::{
     Event, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, ShareWeight, SignalId, Status,
-    Target, WorkerId,
+    Target, Trace, WorkerId,
 };
 
 impl Queries for PostgresStore {
@@ -268,6 +268,7 @@ fn inbox_signal(row: &PgRow) -> Result<InboxSignal> {
         payload: row.json("payload")?,
         dedup_key: row.value("dedup_key")?,
         at: row.moment("at")?,
+        trace: Trace::stored(row.value("trace")?),
     })
 }
 
@@ -402,6 +403,7 @@ fn instance(row: &PgRow) -> Result<Instance> {
         priority: row.value("priority")?,
         lane: row.value("lane")?,
         share: row.value::<Option<&str>>("share")?.and_then(share_name).map(str::to_owned),
+        trace: Trace::stored(row.value("trace")?),
         lane_blocked: row.value("blocked")?,
         paused: row.value("paused")?,
         cancel_requested: row.value("cancel_requested")?,

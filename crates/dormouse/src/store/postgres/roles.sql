@@ -31,6 +31,8 @@ $$;
 -- by a member of the owner makes everything the owner's, not the member's.
 create schema if not exists dormouse;
 alter schema dormouse owner to dormouse_migrate;
+create schema if not exists dormouse_views;
+alter schema dormouse_views owner to dormouse_migrate;
 do $$
 declare
     command text;
@@ -38,7 +40,7 @@ begin
     for command in
         -- A sequence goes with the table that owns it.
         select format('alter table %s owner to dormouse_migrate', oid::regclass) from pg_class
-        where relnamespace = 'dormouse'::regnamespace and relkind in ('r', 'p', 'v', 'm')
+        where relnamespace in ('dormouse'::regnamespace, 'dormouse_views'::regnamespace) and relkind in ('r', 'p', 'v', 'm')
         union all
         select format('alter type %s owner to dormouse_migrate', reltype::regtype) from pg_class
         where relnamespace = 'dormouse'::regnamespace and relkind = 'c'

@@ -33,6 +33,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0023_since_when.sql"),
     include_str!("migrations/0024_shares.sql"),
     include_str!("migrations/0025_indexes.sql"),
+    include_str!("migrations/0026_traces.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
 const FUNCTIONS: &[&str] = &[
@@ -68,6 +69,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("collect.sql"),
     include_str!("admit.sql"),
     include_str!("declared_fit.sql"),
+    include_str!("views.sql"),
     include_str!("api.sql"),
     include_str!("plans.sql"),
     include_str!("grants.sql"),

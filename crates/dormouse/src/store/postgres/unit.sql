@@ -34,11 +34,12 @@ begin
             d.outputs_max, p_now, v_deadline,
             case when v_asked = 0 then p_now end);
         insert into dormouse.interactions (id, unit, item, instance, namespace, machine, version, step, transport,
-            status, idempotency_key, correlation_id, opened_at, deadline, send_at, request, for_assignee, for_group)
+            status, idempotency_key, correlation_id, opened_at, deadline, send_at, request, for_assignee, for_group,
+            trace)
         select nextval('dormouse.interaction_ids'), ids[o.ord], a.item, o.id, i.namespace, i.machine, o.version,
             o.step, d.transport, 'pending', a.idempotency_key, a.correlation_id, case when a.flies then p_now end,
             case when a.flies then least(v_deadline, first_late[o.ord]) end, case when a.flies and v_sends then p_now end,
-            a.request::json, a.for_assignee, a.for_group
+            a.request::json, a.for_assignee, a.for_group, i.trace
         from (
             select ask.ordinality - 1 as item, ask.ordinality <= v_in_flight as flies, ask.request,
                 ask.idempotency_key, ask.correlation_id, ask.for_assignee, ask.for_group

@@ -54,7 +54,7 @@ pub(super) fn amend(
             row.change.record(EventKind::SignalEdited, Some(event(payload).with_json("was", was)));
             if rules::awaited_by(row.head(), &name) {
                 let (payload, at) = (payload.clone(), tx.now());
-                let signal = InboxSignal { id: *id, name: name.clone(), payload, dedup_key, at };
+                let signal = InboxSignal { id: *id, name: name.clone(), payload, dedup_key, at, trace: None };
                 rules::wake_by_signal(&mut row.change, &signal, tx.now());
             }
         }
@@ -74,6 +74,30 @@ pub(super) fn amend(
         tx.save(&mut row)?;
     }
     Ok(instance)
+}
+
+/// Replaces the state of an instance, which stays where it is.
+pub(super) fn edit(
+    tx: &mut Tx<'_>,
+    namespace: &str,
+    target: &Target,
+    state: Json,
+    expected_seq: Option<u64>,
+) -> Result<InstanceId> {
+    let mut row = find(tx, namespace, target, expected_seq)?;
+    let Head { id, status, .. } = *row.head();
+    if let Some(reason) = rules::edit(&mut row.change, state) {
+        return Err(Error::WrongStatus { id, status, reason });
+    }
+    tx.record(&mut row.change)?;
+    let (seq, state) = (row.head().seq, row.change.state.as_ref().map(Json::as_str));
+    tx.sql("update instances set state = ?2, seq = ?3, changed_at = ?4 where id = ?1")?.execute((
+        id.0,
+        state,
+        seq,
+        tx.now_us(),
+    ))?;
+    Ok(id)
 }
 
 /// The names of the signals in an inbox.

@@ -49,5 +49,6 @@ fn change(id: i64, namespace: String, row: &Row<'_>) -> rusqlite::Result<Change>
         seq: row.get(8)?,
         step: row.get(9)?,
         at: timestamp(row.get(10)?),
+        ran: row.get::<_, Option<i64>>(11)?.map(timestamp).zip(row.get::<_, Option<u64>>(12)?),
     })
 }

@@ -10,7 +10,7 @@ use super::row::{key_scope, names, place, status, wake};
 use super::turns::{self, Next};
 use super::tx::{Tx, timestamp};
 use crate::store::{Claim, Claimed, READ_WITH_CLAIM_MAX, Reading, Turn};
-use crate::{At, ChildView, Error, InstanceId, Json, ParentRef, Result, Status};
+use crate::{At, ChildView, Error, InstanceId, Json, ParentRef, Result, Status, Trace};
 
 /// The most children that come with a claim.
 const CHILDREN_WITH_CLAIM_MAX: i64 = 32;
@@ -149,6 +149,7 @@ fn read(tx: &Tx<'_>, id: InstanceId, turn: Turn, row: &SqlRow<'_>) -> rusqlite::
         key_scope: key_scope(row.get_ref(19)?.as_str_or_null()?)?,
         parent: parent(row)?,
         runnable_at: timestamp(row.get(20)?),
+        trace: Trace::stored(row.get(21)?),
         now: tx.now(),
     };
     let (inbox, inbox_bytes) = (row.get(8)?, row.get(17)?);

@@ -9,7 +9,7 @@ use super::row::Row;
 use super::tx::{Tx, resolve};
 use crate::rules::{self, Head};
 use crate::store::Delivery;
-use crate::{Delivered, InboxMax, InboxSignal, InstanceId, NewSignal, Result, SignalId};
+use crate::{Delivered, InboxMax, InboxSignal, InstanceId, NewSignal, Result, SignalId, Trace};
 
 pub(super) fn deliver(tx: &mut Tx<'_>, batch: &[Delivery]) -> Result<Vec<Delivered>> {
     let addressed = |delivery: &'_ Delivery| resolve(tx.conn(), &delivery.namespace, &delivery.target);
@@ -106,7 +106,7 @@ impl<'a> Addressed<'a> {
 }
 
 fn store(tx: &Tx<'_>, head: &Head, sent: &Sent<'_>) -> Result<Delivered> {
-    let NewSignal { name, payload, dedup_key } = sent.signal;
+    let NewSignal { name, payload, dedup_key, trace } = sent.signal;
     let payload = payload.as_str();
     if !sent.inbox_max.allows(head.inbox as usize + 1, head.inbox_bytes + payload.len() as u64) {
         let is_there = "select 1 from signals where instance = ?1 and dedup_key = ?2";
@@ -114,7 +114,7 @@ fn store(tx: &Tx<'_>, head: &Head, sent: &Sent<'_>) -> Result<Delivered> {
         return Ok(if repeats { Delivered::Duplicate } else { Delivered::InboxFull });
     }
     let mut sql = tx.sql(include_str!("deliver.sql"))?;
-    if sql.execute(params![head.id.0, name, dedup_key, tx.now_us(), payload])? == 0 {
+    if sql.execute(params![head.id.0, name, dedup_key, tx.now_us(), payload, trace])? == 0 {
         return Ok(Delivered::Duplicate);
     }
     Ok(Delivered::Accepted { id: SignalId(tx.conn().last_insert_rowid()), woke: false })
@@ -140,8 +140,9 @@ fn wake(
                 continue;
             }
         }
-        let NewSignal { name, payload, dedup_key } = signal.clone();
-        let signal = InboxSignal { id, name, payload, dedup_key, at: tx.now() };
+        let NewSignal { name, payload, dedup_key, trace } = signal.clone();
+        let (at, trace) = (tx.now(), Trace::stored(trace));
+        let signal = InboxSignal { id, name, payload, dedup_key, at, trace };
         rules::wake_by_signal(&mut row.change, &signal, tx.now());
         tx.save(&mut row)?;
         touched_others |= row.head().status.is_terminal();

@@ -26,9 +26,11 @@ pub(super) fn due(tx: &mut Tx<'_>, rows_max: usize) -> Result<Due> {
     let (mut woken, mut parked_on_units) = (0, Vec::new());
     for id in ids.iter().filter(|id| !held.contains(id)) {
         let mut row = tx.load(InstanceId(*id))?.expect("a due row is there");
+        // It was let go, or woken by a child's end, a moment ago.
+        if row.head().wake_at.is_none_or(|at| at > tx.now()) {
+            continue;
+        }
         match row.head().status {
-            // It was released a moment ago.
-            status if status.is_terminal() => continue,
             Status::AwaitingCompletion => parked_on_units.push(row),
             _ => {
                 rules::fire(&mut row.change, tx.now());

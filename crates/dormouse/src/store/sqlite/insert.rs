@@ -97,6 +97,7 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<(Parentage, 
         index.map(|index| index as u32),
         names_text(&sorted(&new.tags)),
         own_share(&new.namespace, new.share.as_deref()),
+        new.trace,
     ])?;
     if inserted == 0 {
         let key = new.key.as_deref().expect("only a key can be taken");

@@ -64,7 +64,7 @@ pub(super) fn send(tx: &mut Tx<'_>, change: &Change, seq: u64) -> Result<()> {
                 (Some(new.machine), None, body)
             }
             Mail::Signal { signal, .. } => {
-                let NewSignal { name, payload, dedup_key } = signal.clone();
+                let NewSignal { name, payload, dedup_key, .. } = signal.clone();
                 (Some(name), dedup_key, payload.as_str().to_owned())
             }
             Mail::Cancel { reason, .. } => {
@@ -94,7 +94,8 @@ fn due(conn: &Connection, now_us: i64, rows_max: usize) -> Result<MailDue> {
         let signal = match (row.get::<_, Option<String>>("name")?, address.as_deref().and_then(target)) {
             (Some(name), Some(to)) => {
                 let payload = Json::trusted(row.get::<_, Box<str>>("body")?);
-                Some((to, NewSignal { name, payload, dedup_key: row.get("dedup_key")? }))
+                let signal = NewSignal::new(name, payload);
+                Some((to, NewSignal { dedup_key: row.get("dedup_key")?, ..signal }))
             }
             _ => None,
         };
@@ -165,7 +166,13 @@ fn delivered(tx: &mut Tx<'_>, piece: &Piece, bounds: MailBounds) -> Result<Optio
     if kind == "signal" {
         let payload = Json::trusted(piece.body.clone());
         let name = name.clone().ok_or_else(|| strange(piece))?;
-        let signal = NewSignal { name, payload, dedup_key: piece.dedup_key.clone() };
+        // It is sent in the trace of its sender, unless that is gone.
+        let trace = tx
+            .sql("select trace from instances where id = ?1")?
+            .query_row([piece.view.sender.0], |row| row.get(0))
+            .optional()?
+            .flatten();
+        let signal = NewSignal { name, payload, dedup_key: piece.dedup_key.clone(), trace };
         let (namespace, target, inbox_max) = (namespace.clone(), to, bounds.inbox_max);
         let answers = deliver(tx, &[Delivery { namespace, target, signal, inbox_max }])?;
         return Ok(answers.into_iter().find_map(why_not));

@@ -23,7 +23,7 @@ use crate::store::{
 };
 use crate::{
     Error, Event, InboxSignal, Instance, InstanceId, Json, Process, Result, Run, ShareWeight, SignalId,
-    Status, Target, WorkerId,
+    Status, Target, Trace, WorkerId,
 };
 
 impl Queries for SqliteStore {
@@ -291,6 +291,7 @@ pub(super) fn inbox_signal(row: &SqlRow<'_>) -> rusqlite::Result<InboxSignal> {
         payload: Json::trusted(row.get::<_, Box<str>>(2)?),
         dedup_key: row.get(3)?,
         at: timestamp(row.get(4)?),
+        trace: Trace::stored(row.get(5)?),
     })
 }
 
@@ -452,6 +453,7 @@ fn instance(row: &SqlRow<'_>) -> rusqlite::Result<Instance> {
         priority: row.get("priority")?,
         lane: row.get("lane")?,
         share: row.get::<_, Option<String>>("share")?.as_deref().and_then(share_name).map(str::to_owned),
+        trace: Trace::stored(row.get("trace")?),
         lane_blocked: row.get("blocked")?,
         paused: row.get("paused")?,
         cancel_requested: row.get("cancel_requested")?,

@@ -1,2 +1,2 @@
 -- One signal in an inbox.
-select id, name, payload, dedup_key, at from signals where id = ?1
+select id, name, payload, dedup_key, at, trace from signals where id = ?1

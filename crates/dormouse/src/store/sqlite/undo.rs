@@ -38,10 +38,11 @@ pub(super) fn ask_to_undo(tx: &mut Tx<'_>, mut row: Row) -> Result<()> {
 
 fn store_request(tx: &Tx<'_>, head: &Head) -> Result<InboxSignal> {
     let payload = Json::encode("reason", &head.cancel_reason)?;
-    let values = params![head.id.0, CANCEL, CANCEL, tx.now_us(), payload.as_str()];
+    let values = params![head.id.0, CANCEL, CANCEL, tx.now_us(), payload.as_str(), None::<String>];
     tx.sql(include_str!("deliver.sql"))?.execute(values)?;
     let (name, dedup_key) = (CANCEL.to_owned(), Some(CANCEL.to_owned()));
-    Ok(InboxSignal { id: SignalId(tx.conn().last_insert_rowid()), name, payload, dedup_key, at: tx.now() })
+    let id = SignalId(tx.conn().last_insert_rowid());
+    Ok(InboxSignal { id, name, payload, dedup_key, at: tx.now(), trace: None })
 }
 
 /// Forgets that an instance was asked: it is to run again.

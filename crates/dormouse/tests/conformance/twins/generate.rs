@@ -22,6 +22,10 @@ const LANES: [&str; 2] = ["l/1", "l/2"];
 const LIMITS: [&str; 3] = ["l", "l", "l/1"];
 /// One of them is a namespace's own.
 const SHARES: [&str; 4] = ["s1", "s2", "é", "default"];
+const TRACES: [&str; 2] = [
+    "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+];
 const SIGNALS: [&str; 3] = ["a", "b", "c"];
 const DEDUPS: [&str; 2] = ["d1", "d2"];
 const PEOPLE: [&str; 2] = ["ann", "bob"];
@@ -54,7 +58,7 @@ impl Random {
             let (namespace, name) = (NAMESPACES[self.1.usize(..3)], LIMITS[self.1.usize(..3)]);
             return Op::SetLimit { namespace, name, width: (width > 0).then_some(width) };
         }
-        match self.0.u32(0..226) {
+        match self.0.u32(0..229) {
             0..13 => Op::Insert(self.some(3, Self::instance)),
             13..30 => Op::Deliver(self.some(3, |random| (random.whom(Whom::Waiting), random.signal()))),
             30..55 => Op::Claim(self.claim()),
@@ -113,6 +117,10 @@ impl Random {
                 let whom = if self.0.bool() { self.whom(Whom::Live) } else { self.whom(Whom::Ended) };
                 Op::Amend { whom, signal: self.pick(), payload, seq: self.expected() }
             }
+            226..229 => {
+                let whom = if self.0.bool() { self.whom(Whom::Live) } else { self.whom(Whom::Ended) };
+                Op::Edit { whom, state: self.at().state, seq: self.expected() }
+            }
             _ => Op::Assign { item: self.pick(), who: self.of(&PEOPLE), lease: self.pause() },
         }
     }
@@ -127,6 +135,7 @@ impl Random {
         instance.key_scope = self.scope();
         instance.lane = self.perhaps(3, |random| random.of(&LANES).to_owned());
         instance.share = self.perhaps(2, |random| random.of(&SHARES).to_owned());
+        instance.trace = self.perhaps(3, |random| random.of(&TRACES).to_owned());
         instance.start_at = self.perhaps(5, Self::when);
         instance.awaits = self.perhaps(5, |random| (random.names(), random.perhaps(2, Self::when)));
         instance.history = self.of(&[None, Some(History::On), Some(History::On), Some(History::Off)]);
@@ -258,7 +267,8 @@ impl Random {
     }
 
     fn signal(&mut self) -> NewSignal {
-        let signal = NewSignal::new(self.of(&SIGNALS), self.at().state);
+        let mut signal = NewSignal::new(self.of(&SIGNALS), self.at().state);
+        signal.trace = self.perhaps(3, |random| random.of(&TRACES).to_owned());
         match self.perhaps(3, |random| random.of(&DEDUPS)) {
             Some(key) => signal.dedup(key),
             None => signal,

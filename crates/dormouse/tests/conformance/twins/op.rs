@@ -49,6 +49,11 @@ pub enum Op {
         payload: Option<Json>,
         seq: Expected,
     },
+    Edit {
+        whom: Whom,
+        state: Json,
+        seq: Expected,
+    },
     Tag {
         whom: Whom,
         add: Vec<String>,

@@ -176,6 +176,10 @@ impl Pair {
                 })
                 .await?;
             }
+            Op::Edit { whom, state, seq } => {
+                let seq = self.expected(whom, *seq);
+                self.on(whom, |store, ns, target| store.edit(ns, target, state.clone(), seq)).await?;
+            }
             Op::Tag { whom, add, remove } => {
                 let change = store::TagChange { add: add.clone(), remove: remove.clone() };
                 self.on(whom, |store, ns, target| store.tag(ns, target, change.clone())).await?;

@@ -8,7 +8,9 @@ use sqlx::postgres::PgRow;
 use super::super::db::{Db, Statement};
 use super::super::types::{Columns, Moment, readable, strange};
 use crate::store::{InteractionCount, InteractionFilter, PAGE_BYTES_MAX, Portion, Which};
-use crate::{InstanceId, Interaction, InteractionId, InteractionStatus, Json, Result, UnitId, UnitView};
+use crate::{
+    InstanceId, Interaction, InteractionId, InteractionStatus, Json, Result, Trace, UnitId, UnitView,
+};
 
 pub(super) async fn unit(db: &Db, instance: InstanceId) -> Result<Option<UnitView>> {
     let rows = db.all(|| sqlx::query(include_str!("../unit_of.sql")).bind(instance.0)).await?;
@@ -175,6 +177,7 @@ pub(super) fn interaction(row: &PgRow) -> Result<Interaction> {
         assigned_until: row.moment_or_none("assigned_until")?,
         for_assignee: row.value("for_assignee")?,
         for_group: row.value("for_group")?,
+        trace: Trace::stored(row.value("trace")?),
         answered: row.value("answered")?,
         answered_by: row.value("answered_by")?,
         error: row.value("error")?,

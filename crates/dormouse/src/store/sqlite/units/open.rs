@@ -41,6 +41,8 @@ fn ask(tx: &mut Tx<'_>, head: &Head, commit: &Commit, unit: &UnitHead, dispatch:
     let now = tx.now_us();
     let deadline = unit.item_deadline(tx.now()).map(Timestamp::as_microsecond);
     let send_at = (unit.transport != INTERACTION_API).then_some(now);
+    let mut traced = tx.sql("select trace from instances where id = ?1")?;
+    let trace: Option<String> = traced.query_row([head.id.0], |row| row.get(0))?;
     let mut insert = tx.sql(include_str!("../unit_ask.sql"))?;
     for (item, ask) in dispatch.asks.iter().enumerate() {
         let in_flight = item < unit.next_item as usize;
@@ -61,6 +63,7 @@ fn ask(tx: &mut Tx<'_>, head: &Head, commit: &Commit, unit: &UnitHead, dispatch:
             ask.request.as_str(),
             ask.for_assignee,
             ask.for_group,
+            trace,
         ])?;
     }
     if send_at.is_some() && !dispatch.asks.is_empty() {

@@ -9,7 +9,9 @@ use super::super::fault::strange;
 use super::super::query::{one_more, portion};
 use super::super::tx::timestamp;
 use crate::store::{Bounds, InteractionCount, InteractionFilter, Portion, Which};
-use crate::{InstanceId, Interaction, InteractionId, InteractionStatus, Json, Result, UnitId, UnitView};
+use crate::{
+    InstanceId, Interaction, InteractionId, InteractionStatus, Json, Result, Trace, UnitId, UnitView,
+};
 
 pub(super) fn unit(conn: &Connection, instance: InstanceId) -> Result<Option<UnitView>> {
     let mut sql = conn.prepare_cached(include_str!("../unit_of.sql"))?;
@@ -171,6 +173,7 @@ pub(super) fn interaction_row(row: &Row<'_>) -> rusqlite::Result<Interaction> {
         assigned_until: moment(row, "assigned_until")?,
         for_assignee: row.get("for_assignee")?,
         for_group: row.get("for_group")?,
+        trace: Trace::stored(row.get("trace")?),
         answered: row.get("answered")?,
         answered_by: row.get("answered_by")?,
         error: row.get("error")?,
