@@ -62,6 +62,14 @@ fn picture_all(dir: &Path) -> Result {
         ("machine", "/machines/order".to_owned(), 1000),
         ("queues", "/queues".to_owned(), 600),
         ("workers", "/workers".to_owned(), 600),
+        ("timeline", format!("/instances/{order}/timeline"), 600),
+        ("moment", format!("/instances/{order}/at?seq=4"), 800),
+        ("start", "/start?machine=order".to_owned(), 700),
+        ("schedules", "/schedules".to_owned(), 600),
+        ("limits", "/limits".to_owned(), 600),
+        ("transports", "/transports".to_owned(), 600),
+        ("keys", "/keys".to_owned(), 600),
+        ("retention", "/retention".to_owned(), 600),
         ("audit", "/audit".to_owned(), 600),
     ];
     for (name, path, height) in &pages {

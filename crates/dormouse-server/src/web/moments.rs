@@ -64,7 +64,7 @@ fn at(s: &Shell, instance: &Instance, event: &Event, before: Option<&Event>, now
                 h2 { (event.kind.as_str()) }
                 p { "It was at " code { (event.step) } ", " span title=(absolute(event.at)) { (time(event.at, now)) } "." }
                 h3 { "State" } (json::show(event.state.as_str()))
-                @if let Some(data) = &event.data { h3 { "Told" } (json::show(data.as_str())) }
+                @if let Some(data) = &event.data { h3 { "Data" } (json::show(data.as_str())) }
                 @if s.may_operate() {
                     p { a href=(s.at(&format!("/instances/{}/fork?seq={}", instance.id, event.seq))) { "Fork from here" } }
                 }

@@ -78,7 +78,7 @@ pub(super) fn show(s: &Shell, instance: &Instance, timeline: &Timeline, now: Tim
                                 (changed(*before, event))
                                 (ran(event))
                                 details { summary { "State and more" }
-                                    @if let Some(data) = &event.data { h3 { "Told" } (json::show(data.as_str())) }
+                                    @if let Some(data) = &event.data { h3 { "Data" } (json::show(data.as_str())) }
                                     h3 { "State after it" } (json::show(event.state.as_str()))
                                     @if s.may_operate() {
                                         @let fork = s.at(&format!("{here}/fork?seq={}", event.seq));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::InteractionFilter;
-use dormouse::{Interaction, InteractionStatus};
+use dormouse::{INTERACTION_API, Interaction, InteractionStatus, TroubleKind};
 use maud::html;
 
 use super::Answered;
@@ -30,7 +30,8 @@ struct Open {
 impl Open {
     fn add(&mut self, one: &Interaction) {
         match one.status {
-            InteractionStatus::Pending => self.pending += 1,
+            // What people are asked is sent to nobody: it waits from the start.
+            InteractionStatus::Pending if one.transport != INTERACTION_API => self.pending += 1,
             _ => self.dispatched += 1,
         }
         self.oldest = self.oldest.into_iter().chain(one.opened_at).min();
@@ -54,6 +55,10 @@ pub(super) async fn show(visit: Visit) -> Answered {
             transports.entry(one.transport.clone()).or_default().add(one);
         }
     }
+    let troubles = visit.client.troubles().await?;
+    let is_served = |name: &str| {
+        !troubles.iter().any(|trouble| trouble.kind == TroubleKind::NobodySends && trouble.name == name)
+    };
     let columns =
         ["Transport", "Health", "#To be sent", "#Waits for an answer", "Oldest", "Last error", "Next try"];
     visit.page("Transports", &html! {
@@ -68,7 +73,7 @@ pub(super) async fn show(visit: Visit) -> Answered {
                     @for (name, open) in &transports {
                         tr data-transport=(name) {
                             th scope="row" { (parts::named(name)) }
-                            td { @if open.failing > 0 { span.bad { (number(open.failing)) " cannot be sent" } } @else { "ok" } }
+                            td { @if !is_served(name) { span.bad { "no live worker has it" } } @else if open.failing > 0 { span.bad { (number(open.failing)) " cannot be sent" } } @else { "ok" } }
                             td.num { (number(open.pending)) }
                             td.num { (number(open.dispatched)) }
                             td { @if let Some(at) = open.oldest { (time(at, now)) } }

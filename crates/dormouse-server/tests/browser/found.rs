@@ -13,6 +13,7 @@ suite![
     a_timeline_shows_runs_waits_and_children,
     an_instance_is_started_from_a_form,
     more_than_a_form_can_name_are_acted_on_in_batches,
+    states_of_those_that_match_are_edited,
 ];
 
 async fn an_instance_is_reached_by_its_key_from_the_keyboard_alone(database: Database) {
@@ -123,4 +124,28 @@ async fn more_than_a_form_can_name_are_acted_on_in_batches(database: Database) {
     browser.see("#notice", "Done for 1200.");
     let audit = site.get("/v1/audit?what=instance.bulk").await.expect(200);
     assert_eq!(audit["items"].as_array().expect("items").len(), 3);
+}
+
+async fn states_of_those_that_match_are_edited(database: Database) {
+    let site = database.open().await;
+    let ours = [site.order(1).await, site.order(2).await];
+    let browser = open(&site, "/instances?machine=shop");
+    browser.click("#which option[value=all]");
+    browser.click(".bulk button[value=edit]");
+    browser.see("h1", "Edit 2 instances?");
+    browser.fill("#edit-set", r#"{"order": 77}"#);
+    browser.click("#confirm button[type=submit]");
+    browser.see("#notice", "Done for 2.");
+    for id in ours {
+        let instance = site.get(&format!("/v1/instances/{id}")).await.expect(200);
+        assert_eq!(
+            (&instance["state"]["order"], &instance["status"]),
+            (&json!(77), &json!("awaiting_signal"))
+        );
+    }
+    go(&browser, &site, &format!("/instances/{}", ours[0]));
+    browser.click("#edit summary");
+    browser.fill("#edit-state", r#"{"order": 78}"#);
+    browser.click("#edit button[type=submit]");
+    browser.see("#notice", "It has its new state.");
 }
