@@ -72,7 +72,9 @@ pub(crate) use self::child::join;
 pub use self::child::{Barrier, Released};
 pub(crate) use self::claim::claim;
 pub(crate) use self::clock::fire;
-pub(crate) use self::edit::{edit, edit_refused};
+pub(crate) use self::edit::edit;
+#[cfg(feature = "postgres")]
+pub(crate) use self::edit::edit_refused;
 pub use self::head::Head;
 pub(crate) use self::key::{fail_for_taken_key, takes_key};
 pub use self::lane::{change_lane, settle};
