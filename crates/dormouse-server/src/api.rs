@@ -15,6 +15,7 @@ mod schedules;
 mod search;
 mod signals;
 mod start;
+mod transports;
 mod troubles;
 mod versions;
 
@@ -194,6 +195,25 @@ pub(crate) fn table() -> Vec<Route> {
             limits::set,
         ),
         Route::post("/v1/limits/{limit}/remove", "limit.remove", "Remove a limit", limits::remove),
+        Route::get(
+            "/v1/transports",
+            "List transports, what limits their sends, and what they wait for, in the order of their names",
+            transports::list,
+        ),
+        Route::post(
+            "/v1/transports/{transport}",
+            "transport.set",
+            "Limit the sends of a transport, for all workers and namespaces",
+            transports::set,
+        )
+        .admin(),
+        Route::post(
+            "/v1/transports/{transport}/close",
+            "transport.close",
+            "Close the breaker of a transport: its requests are sent at once",
+            transports::close,
+        )
+        .admin(),
         Route::get("/v1/shares", "List shares whose weight is not 1", look::shares),
         Route::post(
             "/v1/shares/{share}/weigh",

@@ -27,6 +27,7 @@ mod run;
 mod schedules;
 mod signal;
 mod tls;
+mod transports;
 mod views;
 mod watch;
 
@@ -167,6 +168,9 @@ pub enum Command {
     /// List, set and remove limits: how many instances of a lane run at a time
     #[command(subcommand)]
     Limits(limits::Limits),
+    /// List transports, limit their sends, and close their breakers
+    #[command(subcommand)]
+    Transports(transports::Transports),
     /// List shares whose weight is not 1
     Shares,
     /// Set how many instances a share is served in each of its turns
@@ -301,6 +305,7 @@ async fn ran(
         Command::Schedules(command) => schedules::schedules(&conn, output, command).await?,
         Command::Queues => look::queues(&conn, output).await?,
         Command::Limits(command) => limits::limits(&conn, output, command).await?,
+        Command::Transports(command) => transports::transports(&conn, output, command).await?,
         Command::Shares => look::shares(&conn, output).await?,
         Command::Weigh(args) => operate::weigh(&conn, output, &args).await?,
         Command::Workers => look::workers(&conn, output).await?,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use dormouse::jiff::Timestamp;
-use dormouse::store::{LimitView, Stats, WorkerView};
+use dormouse::store::{BreakerStatus, LimitView, Stats, TransportView, WorkerView};
 use dormouse::{Client, Status, TroubleKind};
 use metrics::{
     Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Label, Metadata, Recorder, SharedString, Unit,
@@ -203,6 +203,7 @@ pub(crate) async fn gauges(client: &Client) -> dormouse::Result<String> {
     gauge("dormouse_troubles", help, "kind", kinds.collect(), Add::Sum);
     let serves = |worker: &&WorkerView| worker.lease_until >= now && worker.namespaces.contains(namespace);
     limits(&mut text, client).await?;
+    transports(&mut text, client).await?;
     family(&mut text, "dormouse_workers", "gauge", Some("Live workers that serve this namespace"));
     line(&mut text, "dormouse_workers", "", stats.workers.iter().filter(serves).count());
     Ok(text)
@@ -221,6 +222,24 @@ async fn limits(text: &mut String, client: &Client) -> dormouse::Result<()> {
     gauge("dormouse_limit_width", "How many may run at a time, by limit", |limit| limit.limit.width.into());
     gauge("dormouse_limit_held", "Places that are held, by limit", |limit| limit.held);
     gauge("dormouse_limit_waiting", "Instances that wait for a place, by limit", |limit| limit.waiting);
+    Ok(())
+}
+
+/// What limits each transport, and how much of that is in use. They are of all namespaces.
+async fn transports(text: &mut String, client: &Client) -> dormouse::Result<()> {
+    let transports = client.store().transports(None, LIMITS_MAX).await?;
+    let mut gauge = |metric: &str, help: &str, value: fn(&TransportView) -> u64| {
+        family(text, metric, "gauge", Some(help));
+        for transport in &transports {
+            line(text, metric, &labels(&[("transport", &transport.name)]), value(transport));
+        }
+    };
+    let is_open = |transport: &TransportView| u64::from(transport.breaker.status != BreakerStatus::Closed);
+    gauge("dormouse_transport_open", "Whether its breaker is open or half open, by transport", is_open);
+    let help = "Failed sends in a row, by transport";
+    gauge("dormouse_transport_failures", help, |transport| transport.breaker.failures.into());
+    let help = "Requests that are being sent or not answered, by transport, counted up to 10000";
+    gauge("dormouse_transport_in_flight", help, |transport| transport.in_flight);
     Ok(())
 }
 

@@ -158,6 +158,10 @@ fn path_parameter(name: &str) -> Value {
             json!({ "type": "string", "minLength": 1, "maxLength": 255 }),
             "The limit's name: a lane or a family. A `/` in it is `%2F` in the path.",
         ),
+        "transport" => (
+            json!({ "type": "string", "minLength": 1, "maxLength": 255 }),
+            "The transport's name. A `/` in it is `%2F` in the path.",
+        ),
         "share" => (
             json!({ "type": "string", "minLength": 1, "maxLength": 255 }),
             "The share's name; the namespace's own share has the name of the namespace.",

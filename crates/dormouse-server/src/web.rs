@@ -122,6 +122,8 @@ fn table() -> Vec<Page> {
         Page::get("/queues", operations::queues),
         Page::post("/queues/{queue}/pause", operations::pause_queue),
         Page::post("/queues/{queue}/resume", operations::resume_queue),
+        Page::post("/transports", transports::set),
+        Page::post("/transports/close", transports::close),
         Page::get("/limits", limits::show),
         Page::post("/limits", limits::set),
         Page::post("/limits/remove", limits::remove),

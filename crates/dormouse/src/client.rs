@@ -12,6 +12,7 @@ mod operate;
 mod schedules;
 mod signal;
 mod start;
+mod transports;
 mod troubles;
 mod units;
 mod view;

@@ -2,8 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::store::{LaneView, Situation, WorkerView};
-use crate::{Instance, InstanceId, Status};
+use crate::store::{BreakerStatus, Held, LaneView, Situation, TransportView, WorkerView};
+use crate::{Instance, InstanceId, SendRate, Status};
 
 /// How many holders of a limit are named.
 const HOLDERS_SHOWN: usize = 10;
@@ -178,6 +178,34 @@ pub(crate) fn unserved(instance: &Instance, live: &[WorkerView]) -> Option<Strin
         return Some(format!("no live worker that runs it serves its queue {:?}", instance.queue));
     }
     None
+}
+
+/// What holds a transport's sends up, and until when; `None` if nothing does.
+pub(crate) fn held(transport: &TransportView, now: Timestamp) -> Option<String> {
+    let TransportView { name, limits, in_flight, breaker, .. } = transport;
+    let until = transport.held_until.map(|at| moment(at, now)).unwrap_or_default();
+    Some(match transport.held? {
+        Held::Breaker => {
+            let error = breaker.error.as_deref().unwrap_or("no reason was given");
+            let after =
+                if breaker.failures == 1 { "1 failure" } else { &format!("{} failures", breaker.failures) };
+            match breaker.status {
+                BreakerStatus::HalfOpen => {
+                    format!("transport {name:?} is half open after {after} and waits for its probe: {error}")
+                }
+                _ => format!("transport {name:?} is open until {until} after {after}: {error}"),
+            }
+        }
+        Held::Rate => {
+            let SendRate { count, period, .. } = limits.rate?;
+            format!("the next turn in transport {name:?} ({count} in {period:?}) is at {until}")
+        }
+        Held::InFlight => {
+            let width = limits.in_flight?;
+            format!("it waits for a place in transport {name:?} ({in_flight} of {width} in flight)")
+        }
+        Held::Busy => return None,
+    })
 }
 
 fn signals(names: &[String]) -> String {

@@ -37,6 +37,7 @@ mod sample;
 mod schedule;
 mod schema;
 mod search;
+mod sends;
 mod share;
 mod signal;
 mod token;
@@ -90,6 +91,7 @@ pub use crate::schedule::{
     CatchUp, Missed, MissedWhy, OCCURRENCES_MAX, Occurrence, Overlap, SCHEDULE_MACHINE,
     SCHEDULE_NAME_BYTES_MAX, Schedule, Starts, Timing,
 };
+pub use crate::sends::{Breaker, SENDS_MAX, SendRate, Setting, TransportChange, TransportLimits};
 pub use crate::share::{ShareWeight, WEIGHT_MAX};
 pub use crate::signal::{Accepts, Delivered, InboxSignal, NewSignal, Signal, SignalId, Target};
 pub use crate::token::{Opened, Tokens};

@@ -21,7 +21,8 @@
 //! | `claim.rs` | a worker takes it |
 //! | `reap.rs` | its worker died, or gave it back |
 //!
-//! `lane.rs` and `key.rs` hold what must be true between instances: one holder of a lane, one holder of a key.
+//! `lane.rs` and `key.rs` hold what must be true between instances: one holder of a lane, one holder of a key. `sends.rs`
+//! is about transports: how many sends one lets out.
 //!
 //! [`decide`] has no surprises: an input that cannot happen to an instance as it stands changes nothing. So a test may drive
 //! a machine through [`start`] and [`decide`] with random inputs, and needs no store for it.
@@ -56,6 +57,7 @@ mod outcome;
 mod pause;
 mod reap;
 mod retry;
+mod sends;
 mod signal;
 mod start;
 #[cfg(test)]
@@ -89,6 +91,8 @@ pub use self::reap::Crash;
 pub(crate) use self::reap::{forget_claim, take_back};
 pub use self::retry::LastWait;
 pub(crate) use self::retry::retry;
+pub(crate) use self::sends::{Allowed, TransportHead};
+pub use self::sends::{BreakerStatus, Held, Judged, SendTally};
 pub(crate) use self::signal::{arrive, awaited_by, leave, signal_data, wait_again, wake_by_signal};
 pub(crate) use self::start::begin;
 pub use self::start::{Begun, start};

@@ -17,6 +17,7 @@ mod query;
 mod reading;
 mod search;
 mod shown;
+mod transports;
 mod units;
 mod worker;
 
@@ -47,6 +48,10 @@ pub(crate) use self::reading::READ_WITH_CLAIM_MAX;
 pub use self::reading::Reading;
 pub(crate) use self::search::{Candidates, FieldIndex, Source, is_indexed, sources, status_words};
 pub use self::shown::shown;
+pub use self::transports::{
+    BreakerStatus, BreakerView, Gate, Held, Judged, SendTally, TransportStore, TransportView,
+};
+pub(crate) use self::transports::{StoredTransport, gate_queue};
 pub(crate) use self::units::outbox_queue;
 pub use self::units::{
     Assigned, Completed, Completion, FailingSend, InteractionCount, InteractionFilter, OUTBOX_MAX, Outbox,
@@ -76,7 +81,9 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 ///
 /// Verbs that take a namespace and a [`Target`] are a caller's: an id of another namespace is as unknown as one that
 /// never was. Verbs that take a bare id, or a worker, are the engine's, which serves many namespaces.
-pub trait Store: UnitStore + LimitStore + MailStore + Queries + Send + Sync + 'static {
+pub trait Store:
+    UnitStore + TransportStore + LimitStore + MailStore + Queries + Send + Sync + 'static
+{
     // Time and hints.
 
     /// This process's end of the store's pokes: one [`Hub::default`], made when the store is opened.

@@ -19,7 +19,7 @@ pub use self::nats::Nats;
 pub use self::reception::Reception;
 #[cfg(feature = "webhook")]
 pub use self::webhook::{Targets, Webhook};
-use crate::{Interaction, Json, Retry};
+use crate::{Breaker, Interaction, Json, Retry, SendRate, TransportLimits};
 
 /// Sends requests to the outside world. Implement it for a way of sending that dormouse does not have, and register it
 /// with [`EngineBuilder::transport`](crate::EngineBuilder::transport).
@@ -60,12 +60,20 @@ pub enum Sent {
 }
 
 /// How a transport's requests are sent.
+///
+/// `rate`, `in_flight_max` and `breaker` are stored, and hold for the transport's name over all workers. Operators may set
+/// others in their place at run time: [`Client::set_transport`](crate::Client::set_transport). If programs declare different
+/// ones, those of the program that started last hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sending {
     /// Requests being sent at a time, in this process (16 by default).
     pub concurrency_max: usize,
-    /// Requests per second at most, in this process (unlimited by default).
-    pub per_second_max: Option<u32>,
+    /// How many are sent in a period, by all workers together (unlimited by default).
+    pub rate: Option<SendRate>,
+    /// Requests that are sent and not answered, at a time, over all instances and workers (unlimited by default).
+    pub in_flight_max: Option<u32>,
+    /// When sending stops because it fails, for all workers (after 10 failures in a row by default).
+    pub breaker: Option<Breaker>,
     /// How long one send may take (30 s by default).
     pub timeout: Duration,
     /// The wait before the second send; it doubles, with jitter, up to `backoff_cap` (1 s by default).
@@ -80,7 +88,9 @@ impl Default for Sending {
     fn default() -> Self {
         Self {
             concurrency_max: 16,
-            per_second_max: None,
+            rate: None,
+            in_flight_max: None,
+            breaker: Some(Breaker::default()),
             timeout: Duration::from_secs(30),
             backoff: Duration::from_secs(1),
             backoff_cap: Duration::from_secs(300),
@@ -90,6 +100,11 @@ impl Default for Sending {
 }
 
 impl Sending {
+    /// What limits it over all workers.
+    pub(crate) fn limits(&self) -> TransportLimits {
+        TransportLimits { rate: self.rate, in_flight: self.in_flight_max, breaker: self.breaker }
+    }
+
     /// How long to wait after this many sends have failed.
     pub(crate) fn delay(&self, sends: u32) -> Duration {
         let retry = Retry::times(u32::MAX).backoff(self.backoff, self.backoff_cap);

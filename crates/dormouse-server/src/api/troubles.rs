@@ -18,7 +18,8 @@ pub(super) struct TroublesView {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Trouble")]
 struct TroubleView {
-    /// What kind: `no_worker`, `nobody_runs`, `nobody_serves`, `nobody_sends`, `sends_fail` or `queue_paused`.
+    /// What kind: `no_worker`, `nobody_runs`, `nobody_serves`, `nobody_sends`, `sends_fail`, `breaker_open`
+    /// or `queue_paused`.
     #[schemars(with = "String")]
     kind: TroubleKind,
     /// The machine, queue or transport; empty if there is no worker at all.

@@ -138,12 +138,13 @@ fn trouble(trouble: &Value) -> Finding {
         "no_worker" => (Verdict::Problem, "workers"),
         "nobody_runs" => (Verdict::Problem, "machines"),
         "nobody_serves" => (Verdict::Problem, "queues"),
-        "nobody_sends" | "sends_fail" => (Verdict::Problem, "sending"),
+        "nobody_sends" | "sends_fail" | "breaker_open" => (Verdict::Problem, "sending"),
         "queue_paused" => (Verdict::Note, "queues"),
         _ => (Verdict::Problem, "other"),
     };
     let again = match text(trouble, "next_at").as_str() {
         "" => String::new(),
+        _ if trouble["instance"].is_null() => format!(" (next try {})", age(trouble, "next_at")),
         _ => format!(" (next try {}, see instance {})", age(trouble, "next_at"), text(trouble, "instance")),
     };
     let told = format!("{}{again}", text(trouble, "told"));

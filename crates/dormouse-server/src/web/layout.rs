@@ -235,6 +235,7 @@ fn told_of(notice: &str) -> Option<String> {
         ("repeat", []) => "It was answered before: nothing was changed.".to_owned(),
         ("braked", []) => "The queue is paused: no worker claims from it until it is resumed.".to_owned(),
         ("limited", []) => "The limit is set, and holds from now on.".to_owned(),
+        ("unblocked", []) => "The breaker is closed: its requests are sent at once.".to_owned(),
         ("unlimited", []) => "The limit is removed.".to_owned(),
         ("unbraked", []) => "The queue runs again.".to_owned(),
         ("collected", [count]) => format!("Removed {count}."),

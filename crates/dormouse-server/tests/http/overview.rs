@@ -1,5 +1,6 @@
 //! The overview: where instances are, what they wait for and since when, which workers run.
 
+use dormouse::store::Scope;
 use serde_json::{Value, json};
 
 use crate::kit::*;
@@ -11,6 +12,9 @@ suite![
     a_queue_is_paused_and_resumed,
     a_limit_is_set_listed_and_removed,
     a_limit_that_makes_no_sense_is_refused,
+    a_transport_is_limited_listed_and_closed,
+    no_tenant_changes_a_transport_that_all_share,
+    limits_of_a_transport_that_make_no_sense_are_refused,
     workers_are_listed_while_they_live,
     about_tells_who_you_are,
 ];
@@ -112,6 +116,82 @@ async fn a_limit_is_set_listed_and_removed(database: Database) {
         assert_eq!(told, json!({ "limit": "other", "removed": removed }));
     }
     assert_eq!(site.get("/v1/limits").await.expect(200)["limits"].as_array().map(Vec::len), Some(1));
+}
+
+async fn a_transport_is_limited_listed_and_closed(database: Database) {
+    let site = database.open().await;
+    let body = json!({ "rate": { "count": 10, "period": "2s", "burst": 4 }, "in_flight": 20, "breaker": { "failures": 8 } });
+    let set = site.post("/v1/transports/stripe%2Feu", body).await.expect(200);
+    let limits = json!({
+        "rate": { "count": 10, "period_ms": 2000, "burst": 4 },
+        "in_flight": 20,
+        "breaker": { "failures": 8, "open_for_ms": 5000, "open_cap_ms": 60000 },
+    });
+    assert_eq!(
+        (&set["name"], &set["limits"], &set["declared"]),
+        (&json!("stripe/eu"), &limits, &Value::Null)
+    );
+    site.post("/v1/transports/post", json!({ "in_flight": 1 })).await.expect(200);
+    let set = site
+        .post("/v1/transports/stripe%2Feu", json!({ "rate": null, "reset": ["breaker"] }))
+        .await
+        .expect(200);
+    assert_eq!(set["limits"], json!({ "rate": null, "in_flight": 20, "breaker": null }));
+    assert_eq!(set["changed"], json!(["in_flight", "rate"]));
+    let listed = site.get("/v1/transports?limit=1").await.expect(200);
+    assert_eq!((&listed["transports"][0]["name"], &listed["next"]), (&json!("post"), &json!("post")));
+    assert_eq!(listed["transports"][0]["breaker"]["status"], "closed");
+    let told = site.post("/v1/transports/post/close", json!({})).await.expect(200);
+    assert_eq!(told, json!({ "transport": "post", "closed": false }));
+    let text = site.get("/metrics").await.text;
+    for told in ["# HELP dormouse_transport_open ", "dormouse_transport_open{transport=\"post\"} 0"] {
+        assert!(text.contains(told), "{text}");
+    }
+    let page = site.get("/transports").await.text;
+    assert!(page.contains("data-sends=\"stripe/eu\"") && page.contains("0 of 20"), "{page}");
+}
+
+async fn no_tenant_changes_a_transport_that_all_share(database: Database) {
+    let mut site = database.with_keys().await;
+    let (tenant, house) = (site.key("acme", Scope::Admin).await, site.key("default", Scope::Admin).await);
+    site.set_key(&tenant);
+    site.post("/v1/transports/t", json!({ "in_flight": 1 })).await.expect_problem(403, "forbidden");
+    site.post("/v1/transports/t/close", json!({})).await.expect_problem(403, "forbidden");
+    site.set_key(&house);
+    site.post("/v1/transports/t", json!({ "in_flight": 1 })).await.expect(200);
+    let audit = site.get("/v1/audit").await.expect(200);
+    assert_eq!(audit["items"][0]["what"], "transport.set", "{audit}");
+}
+
+async fn limits_of_a_transport_that_make_no_sense_are_refused(database: Database) {
+    let site = database.open().await;
+    for body in [
+        json!({ "rate": { "count": 0 } }),
+        json!({ "rate": { "count": 1, "burst": 0 } }),
+        json!({ "rate": { "count": 1, "period": "0s" } }),
+        json!({ "in_flight": 0 }),
+        json!({ "breaker": { "failures": 0 } }),
+        json!({ "breaker": { "failures": 1, "open_for": "2m", "open_cap": "1m" } }),
+    ] {
+        site.post("/v1/transports/t", body).await.expect_problem(422, "invalid-limit");
+    }
+    for body in [
+        json!({}),
+        json!({ "in_flight": -1 }),
+        json!({ "rate": 5 }),
+        json!({ "rate": { "count": 1, "period": "soon" } }),
+        json!({ "in_flight": 1, "reset": ["in_flight"] }),
+        json!({ "reset": ["width"] }),
+    ] {
+        site.post("/v1/transports/t", body).await.expect_problem(400, "invalid-request");
+    }
+    for name in ["%00", "a%0Ab", &"l".repeat(256)] {
+        let path = format!("/v1/transports/{name}");
+        site.post(&path, json!({ "in_flight": 1 })).await.expect_problem(422, "invalid-name");
+        site.post(&format!("{path}/close"), json!({})).await.expect_problem(422, "invalid-name");
+    }
+    site.post("/v1/transports/api", json!({ "in_flight": 1 })).await.expect_problem(422, "invalid-limit");
+    assert_eq!(site.get("/v1/transports").await.expect(200)["transports"], json!([]), "nothing was stored");
 }
 
 async fn a_limit_that_makes_no_sense_is_refused(database: Database) {

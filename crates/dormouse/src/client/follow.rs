@@ -1,7 +1,7 @@
 //! What an instance waits on, in turn: the request that is not sent, the child that does not run, the holder of its lane.
 
 use super::Client;
-use crate::explain::{explain, moment, unserved};
+use crate::explain::{explain, held, moment, unserved};
 use crate::store::{Filter, InteractionFilter, Situation, WorkerView};
 use crate::{INTERACTION_API, Instance, InstanceId, Interaction, InteractionStatus, Result, Status, Target};
 
@@ -96,11 +96,20 @@ impl Client {
             match asked.status {
                 InteractionStatus::Pending if is_sent && !has(&situation.workers, asked) => 0,
                 InteractionStatus::Pending if asked.error.is_some() => 1,
-                InteractionStatus::Pending if is_sent => 2,
-                _ => 3,
+                InteractionStatus::Pending if is_sent && asked.sends == 0 => 2,
+                InteractionStatus::Pending if is_sent => 3,
+                _ => 4,
             }
         };
-        Ok(open.iter().min_by_key(urgency).map(|asked| told(asked, situation)))
+        let Some(asked) = open.iter().min_by_key(urgency) else { return Ok(None) };
+        let waits = asked.status == InteractionStatus::Pending && (asked.sends == 0 || asked.error.is_some());
+        if waits && asked.transport != INTERACTION_API && has(&situation.workers, asked) {
+            let transport = self.store.transport(asked.transport.clone()).await?;
+            if let Some(held) = transport.and_then(|transport| held(&transport, situation.now)) {
+                return Ok(Some(format!("interaction {} is not sent: {held}", asked.id)));
+            }
+        }
+        Ok(Some(told(asked, situation)))
     }
 }
 

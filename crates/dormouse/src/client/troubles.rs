@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::Client;
-use crate::store::{OUTBOX_MAX, Stats, Store, WorkerView};
+use crate::store::{BreakerStatus, OUTBOX_MAX, Stats, Store, TransportView, WorkerView};
 use crate::words::words;
 use crate::{InstanceId, Result};
 
@@ -22,6 +22,8 @@ words! {
         NobodySends => "nobody_sends",
         /// Requests could not be sent and are tried again.
         SendsFail => "sends_fail",
+        /// A transport's breaker is open, and requests wait for it.
+        BreakerOpen => "breaker_open",
         /// A queue is paused.
         QueuePaused => "queue_paused",
     }
@@ -49,6 +51,8 @@ pub struct Trouble {
     pub error: Option<String>,
     /// When the next send is due.
     pub next_at: Option<Timestamp>,
+    /// How many sends failed in a row, of a transport whose breaker is open.
+    pub failures: Option<u32>,
 }
 
 impl Trouble {
@@ -63,6 +67,7 @@ impl Trouble {
             instance: None,
             error: None,
             next_at: None,
+            failures: None,
         }
     }
 
@@ -93,6 +98,14 @@ impl Trouble {
                 let error = self.error.as_deref().unwrap_or("no reason was given");
                 format!("{requests} could not be sent by transport {name:?}, trying again: {error}")
             }
+            TroubleKind::BreakerOpen => {
+                let error = self.error.as_deref().unwrap_or("no reason was given");
+                let until = self.next_at.map(|at| format!(" until {at:.0}")).unwrap_or_default();
+                let failures = self.failures.unwrap_or_default();
+                format!(
+                    "transport {name:?} is open{until} after {failures} failures, and {requests} wait: {error}"
+                )
+            }
             TroubleKind::QueuePaused => {
                 format!("queue {name:?} is paused and has {}", some("runnable instance"))
             }
@@ -119,6 +132,9 @@ impl Trouble {
             }
             TroubleKind::SendsFail => {
                 "look at the other side; they are sent again by themselves (`interactions ls --status pending`)"
+            }
+            TroubleKind::BreakerOpen => {
+                "look at the other side; a probe closes it by itself, and so can you: `transports close NAME`"
             }
             TroubleKind::QueuePaused => "resume it with `resume --queue NAME`",
         }
@@ -156,21 +172,30 @@ pub(crate) async fn troubles(store: &dyn Store, namespace: &str) -> Result<Vec<T
         found.push(Trouble::new(kind, namespace, &queue.name, queue.runnable));
     }
     for outbox in store.outboxes(only).await? {
+        let transport = store.transport(outbox.transport.clone()).await?;
+        let open = transport.filter(|transport| transport.breaker.status != BreakerStatus::Closed);
         let names = |names: &Vec<String>| names.contains(&outbox.transport);
         let is_had = workers.iter().any(|worker| worker.transports.as_ref().is_none_or(names));
         let (kind, count) = match (is_had, outbox.failing) {
             (false, _) => (TroubleKind::NobodySends, outbox.count),
+            (true, _) if open.is_some() => (TroubleKind::BreakerOpen, outbox.count),
             (true, 0) => continue,
             (true, failing) => (TroubleKind::SendsFail, failing),
         };
         let first = outbox.first;
-        found.push(Trouble {
+        let mut trouble = Trouble {
             since: Some(outbox.oldest_at),
             instance: first.as_ref().map(|first| first.instance),
             next_at: first.as_ref().map(|first| first.next_at),
             error: first.map(|first| first.error),
             ..Trouble::new(kind, namespace, &outbox.transport, count)
-        });
+        };
+        if let (TroubleKind::BreakerOpen, Some(TransportView { breaker, .. })) = (kind, open) {
+            trouble.failures = Some(breaker.failures);
+            trouble.next_at = breaker.open_until;
+            trouble.error = breaker.error.or(trouble.error);
+        }
+        found.push(trouble);
     }
     Ok(found)
 }

@@ -260,11 +260,12 @@ impl EngineBuilder {
             if self.config.transports[..index].iter().any(|other| other.name == *name) {
                 return refuse(format!("the transport {name:?} is named twice"));
             }
-            if sending.concurrency_max == 0 || sending.per_second_max == Some(0) {
+            if sending.concurrency_max == 0 {
                 return refuse(format!(
                     "the transport {name:?} may send 0 requests at once; allow at least 1"
                 ));
             }
+            sending.limits().check(name)?;
         }
         check_name("worker name", &self.config.worker)?;
         match &self.config.namespaces {
@@ -324,6 +325,10 @@ fn announce(config: &Config, registry: &Registry) {
     for NamedTransport { name, .. } in &config.transports {
         for outcome in ["sent", "retry"] {
             metrics::counter!("dormouse_sends_total", "transport" => name.clone(), "outcome" => outcome)
+                .increment(0);
+        }
+        for change in ["opened", "closed"] {
+            metrics::counter!("dormouse_breaker_changes_total", "transport" => name.clone(), "change" => change)
                 .increment(0);
         }
         for outcome in ["admitted", "refused"] {

@@ -5,8 +5,12 @@ use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 /// The steps, and other names, that a label may not hold stand together under this one.
 pub(super) const OTHER: &str = "other";
 
-const COUNTERS: [(&str, &str); 11] = [
+const COUNTERS: [(&str, &str); 12] = [
     ("dormouse_answers_total", "Answers that came back by a transport, by outcome"),
+    (
+        "dormouse_breaker_changes_total",
+        "Breakers of transports that this process opened or closed, by change",
+    ),
     ("dormouse_claims_total", "Rows claimed"),
     ("dormouse_collected_total", "Instances and events removed"),
     ("dormouse_commits_total", "Outcomes committed"),

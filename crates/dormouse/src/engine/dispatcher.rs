@@ -1,7 +1,7 @@
 //! The dispatcher: sends committed requests from their rows until they are accepted. There is one for each transport.
 
+mod breaker;
 mod health;
-mod rate;
 
 use std::collections::HashSet;
 use std::iter;
@@ -13,13 +13,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tracing::Instrument as _;
 
+use self::breaker::{Breaker, Response};
 use self::health::Health;
 pub(super) use self::health::one_line;
-use self::rate::Rate;
 use super::{FAULT_PAUSE, Shared};
 use crate::gate::Unfit;
 use crate::store::{
-    Completed, Completion, Outbox, Refusal, SendOutcome, SendReport, Which, Written, outbox_queue,
+    Completed, Completion, Gate, Held, Outbox, Refusal, SendOutcome, SendReport, Which, Written, gate_queue,
+    outbox_queue,
 };
 use crate::transport::NamedTransport;
 use crate::{Interaction, InteractionId, Json, Sending, Sent, Trace, When};
@@ -30,6 +31,8 @@ const TAKE_ROWS_MAX: usize = 256;
 const REPORTS_MAX: usize = 256;
 /// How long a result is put off whose row another transaction locks.
 const HELD_UP_PAUSE: Duration = Duration::from_millis(50);
+/// How long to wait while another sender takes from the transport.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// A send's lease is twice the time that a send may take, plus this much to store its result.
 const LEASE_SPARE: Duration = Duration::from_secs(5);
 
@@ -38,22 +41,26 @@ pub(super) async fn run(shared: Arc<Shared>, named: NamedTransport, steps: TaskT
     // Waiting for the steps to end includes the sends under way here.
     let sending = steps.token();
     let (reports, told) = mpsc::channel(REPORTS_MAX);
-    let reporter = AbortOnDropHandle::new(tokio::spawn(report(shared.clone(), told)));
+    let breaker = Arc::new(Breaker::new(&named.name));
+    let reporter = AbortOnDropHandle::new(tokio::spawn(report(shared.clone(), breaker.clone(), told)));
     let places = Arc::new(Semaphore::new(named.sending.concurrency_max));
     let mut pokes = shared.store.hub().queue(&outbox_queue(&named.name));
-    let mut rate = Rate::new(named.sending.per_second_max);
+    // What was held up by the transport's limits listens here: to new places, and to changes of the limits.
+    let mut gates = shared.store.hub().queue(&gate_queue(&named.name));
     let health = Arc::new(Health::new(&named.name));
+    shared.stop.run_until_cancelled(declare(&shared, &named)).await;
     while let Some(mut free) = shared.stop.run_until_cancelled(take_free(&places)).await {
-        let asked = rate.wait(free.num_permits()).await;
+        let asked = free.num_permits();
         pokes.borrow_and_update();
-        let Outbox { taken, next, now } = take(&shared, &named, asked).await;
+        gates.borrow_and_update();
+        let Outbox { taken, next, now, gate } = take(&shared, &named, asked).await;
+        breaker.saw(gate);
         let now = now.unwrap_or(Timestamp::MIN);
         let took = taken.len();
-        rate.spend(took);
         for interaction in taken {
             let place = free.split(1).expect("no more requests than free places");
             let (reports, health) = (reports.clone(), health.clone());
-            spawn(&shared, &steps, &named, Send { interaction, now, reports, health }, place);
+            spawn(&shared, &steps, &named, Send { interaction, now, gate, reports, health }, place);
         }
         drop(free);
         if took < asked {
@@ -63,10 +70,13 @@ pub(super) async fn run(shared: Arc<Shared>, named: NamedTransport, steps: TaskT
                     None => std::future::pending().await,
                 }
             };
+            let poll = if gate.held == Some(Held::Busy) { BUSY_PAUSE } else { shared.config.poll };
+            // More to send changes nothing for who may not send.
+            let more = if gate.held.is_some() { &mut gates } else { &mut pokes };
             tokio::select! {
                 () = moment => {}
-                _ = pokes.changed() => {}
-                () = tokio::time::sleep(shared.config.poll) => {}
+                _ = more.changed() => {}
+                () = tokio::time::sleep(poll) => {}
                 () = shared.stop.cancelled() => {}
             }
         }
@@ -77,6 +87,20 @@ pub(super) async fn run(shared: Arc<Shared>, named: NamedTransport, steps: TaskT
     drop(sending);
     let _for_what_is_under_way = reporter;
     std::future::pending::<()>().await;
+}
+
+/// Stores the limits that code declares, before anything is sent.
+async fn declare(shared: &Shared, named: &NamedTransport) {
+    loop {
+        match shared.store.declare_transport(named.name.clone(), named.sending.limits()).await {
+            Ok(Written { effects, .. }) => {
+                shared.outage.succeeded("declare_transport");
+                return shared.store.poke(&effects);
+            }
+            Err(error) => shared.outage.failed("declare_transport", &error),
+        }
+        tokio::time::sleep(FAULT_PAUSE).await;
+    }
 }
 
 /// Waits for one free place and takes all that are free with it.
@@ -110,6 +134,7 @@ struct Send {
     interaction: Interaction,
     /// The store's time when it was taken.
     now: Timestamp,
+    gate: Gate,
     reports: mpsc::Sender<Told>,
     health: Arc<Health>,
 }
@@ -130,7 +155,7 @@ fn spawn(
 }
 
 async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
-    let Send { mut interaction, now, reports, health } = send;
+    let Send { mut interaction, now, gate, reports, health } = send;
     let (id, sends) = (interaction.id, interaction.sends);
     let trace_id = interaction.trace.as_ref().map(Trace::trace_id);
     let span =
@@ -138,6 +163,8 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
     crate::trace::adopt(&span, interaction.trace.as_ref(), iter::empty());
     interaction.trace = span.in_scope(Trace::current).or(interaction.trace);
     let sent = hand_over(named, interaction.clone()).instrument(span).await;
+    let failure = if let Sent::Retry { reason, .. } = &sent { Some(reason.clone()) } else { None };
+    let response = Response { epoch: gate.epoch, failure };
     let is_refused = matches!(sent, Sent::Rejected(_));
     let outcome = match sent {
         Sent::Accepted => SendOutcome::Sent,
@@ -145,7 +172,8 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
             Ok(Ok(output)) => {
                 count(named, "answered");
                 health.responded();
-                return tell(&reports, Report::Answered(completion(&interaction, output), sends)).await;
+                let report = Report::Answered(completion(&interaction, output), sends);
+                return tell(&reports, report, response).await;
             }
             // It stays open for an answer that fits: to this send, to the next, or in some other way.
             Ok(Err(Unfit { refusal, reason })) => {
@@ -180,13 +208,13 @@ async fn send_one(shared: &Shared, named: &NamedTransport, send: Send) {
     }
     count(named, word);
     tracing::debug!(transport = named.name, %id, sends, outcome = word, "handed over");
-    tell(&reports, Report::Sent(SendReport { id, sends, outcome })).await;
+    tell(&reports, Report::Sent(SendReport { id, sends, outcome }), response).await;
 }
 
 /// Hands the result over to be stored, and waits until it is.
-async fn tell(reports: &mpsc::Sender<Told>, report: Report) {
+async fn tell(reports: &mpsc::Sender<Told>, report: Report, response: Response) {
     let (written, is_written) = oneshot::channel();
-    if reports.send((report, written)).await.is_ok() {
+    if reports.send(Told { report, response, _written: written }).await.is_ok() {
         let _ = is_written.await;
     }
 }
@@ -212,7 +240,9 @@ fn again(
     after: Option<Duration>,
 ) -> SendOutcome {
     let delay = sending.delay(interaction.sends).max(after.unwrap_or_default());
-    let tried_for = interaction.opened_at.map_or(Duration::ZERO, |opened_at| {
+    // What it waited before it was first sent is no try.
+    let opened_at = interaction.opened_at.filter(|_| interaction.sends > 1);
+    let tried_for = opened_at.map_or(Duration::ZERO, |opened_at| {
         Duration::try_from(now.duration_since(opened_at)).unwrap_or_default()
     });
     if tried_for.saturating_add(delay) >= sending.give_up_after {
@@ -240,16 +270,22 @@ enum Report {
     Answered(Completion, u32),
 }
 
-/// A result to store, and who waits until it is stored.
-type Told = (Report, oneshot::Sender<()>);
+/// A result to store.
+struct Told {
+    report: Report,
+    /// What it says of the other side.
+    response: Response,
+    /// Who waits until it is stored hears of it when this is dropped.
+    _written: oneshot::Sender<()>,
+}
 
 /// Stores the results of sends, as many at a time as have gathered. A result that somebody else's transaction holds up
 /// is tried again with the next ones, and does not delay them.
-async fn report(shared: Arc<Shared>, mut told: mpsc::Receiver<Told>) {
+async fn report(shared: Arc<Shared>, breaker: Arc<Breaker>, mut told: mpsc::Receiver<Told>) {
     let mut held_up: Vec<Told> = Vec::new();
     loop {
         let mut gathered = std::mem::take(&mut held_up);
-        let none_yet = gathered.is_empty();
+        let (before, none_yet) = (gathered.len(), gathered.is_empty());
         tokio::select! {
             taken = told.recv_many(&mut gathered, REPORTS_MAX) => {
                 if taken == 0 && none_yet {
@@ -258,7 +294,9 @@ async fn report(shared: Arc<Shared>, mut told: mpsc::Receiver<Told>) {
             }
             () = tokio::time::sleep(HELD_UP_PAUSE), if !none_yet => {}
         }
-        // Dropping the other half of each stored result notifies its sender.
+        // First the breaker: a result that is stored may let others be taken.
+        let responses = gathered[before..].iter().map(|told| told.response.clone());
+        breaker.report(&shared, responses).await;
         held_up = write_down(&shared, gathered).await;
     }
 }
@@ -266,8 +304,8 @@ async fn report(shared: Arc<Shared>, mut told: mpsc::Receiver<Told>) {
 /// Stores what it can, and returns what is held up.
 async fn write_down(shared: &Shared, gathered: Vec<Told>) -> Vec<Told> {
     let (mut sent, mut answered) = (Vec::new(), Vec::new());
-    for (report, _) in &gathered {
-        match report.clone() {
+    for told in &gathered {
+        match told.report.clone() {
             Report::Sent(report) => sent.push(report),
             Report::Answered(completion, sends) => answered.push((completion, sends)),
         }
@@ -297,7 +335,7 @@ async fn write_down(shared: &Shared, gathered: Vec<Told>) -> Vec<Told> {
     }
     gathered
         .into_iter()
-        .filter(|(report, _)| report.which().is_some_and(|which| held_up.contains(&which)))
+        .filter(|told| told.report.which().is_some_and(|which| held_up.contains(&which)))
         .collect()
 }
 

@@ -82,5 +82,5 @@ impl Watch {
 
 /// Sends that fail are logged by the dispatcher that sends, and a pause is what somebody wanted.
 fn is_logged_here(kind: TroubleKind) -> bool {
-    !matches!(kind, TroubleKind::SendsFail | TroubleKind::QueuePaused)
+    !matches!(kind, TroubleKind::SendsFail | TroubleKind::BreakerOpen | TroubleKind::QueuePaused)
 }

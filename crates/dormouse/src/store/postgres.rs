@@ -31,6 +31,7 @@ mod query;
 mod rider;
 mod schema;
 mod search;
+mod transports;
 mod types;
 mod units;
 mod views;

@@ -30,6 +30,7 @@ mod readers;
 mod rider;
 mod row;
 mod search;
+mod transports;
 mod turns;
 mod tx;
 mod undo;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Namespaces, Portion, Reply, Written};
+use super::{Gate, Namespaces, Portion, Reply, Written};
 pub use crate::unit::{Completed, Completion, Proof, Refusal, Which};
 use crate::{InstanceId, Interaction, InteractionId, InteractionStatus, UnitId, UnitView};
 
@@ -19,7 +19,8 @@ pub trait UnitStore: Send + Sync + 'static {
     fn complete(&self, batch: Vec<Completion>) -> Reply<'_, Written<Vec<Completed>>>;
 
     /// Takes up to `rows_max` interactions of a transport that are to be sent now. Nobody else gets them during `lease`;
-    /// one that is not reported by then ([`UnitStore::sent`]) is handed out again.
+    /// one that is not reported by then ([`UnitStore::sent`]) is handed out again. It hands out no more than the transport's
+    /// limits let ([`TransportStore`](super::TransportStore)), and waits for nobody.
     fn outbox(
         &self,
         transport: String,
@@ -68,6 +69,8 @@ pub struct Outbox {
     pub taken: Vec<Interaction>,
     /// When there may be more.
     pub next: Option<Timestamp>,
+    /// What the transport's limits say.
+    pub gate: Gate,
     /// The store's time.
     pub now: Option<Timestamp>,
 }

@@ -11,15 +11,15 @@ use std::time::Duration;
 use dormouse::store::{
     About, Addressee, AmendRequest, Assigned, Backlog, Bounds, Brake, Cancel, CancelRequest, Claim, Claimed,
     Collect, Collected, Commit, Completed, Completion, Declarations, Delivery, Due, Effects, Events, Filter,
-    InteractionCount, InteractionFilter, Lease, LimitStore, LimitView, MailBounds, MailDue, MailStore,
-    MailView, Namespaces, NewProgress, NewWorker, Outbox, OutboxDepth, Page, Portion, Post, Posted, Progress,
-    Queries, Reading, Receipt, Reply, Reports, Rider, SendReport, ServerStore, Situation, Stats, Store,
-    TagChange, Tried, UnitStore, Which, Written,
+    InteractionCount, InteractionFilter, Judged, Lease, LimitStore, LimitView, MailBounds, MailDue,
+    MailStore, MailView, Namespaces, NewProgress, NewWorker, Outbox, OutboxDepth, Page, Portion, Post,
+    Posted, Progress, Queries, Reading, Receipt, Reply, Reports, Rider, SendReport, SendTally, ServerStore,
+    Situation, Stats, Store, TagChange, TransportStore, TransportView, Tried, UnitStore, Which, Written,
 };
 use dormouse::{
     At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, Interaction,
-    InteractionId, Json, Limit, NewInstance, ShareWeight, SignalId, Target, UnitId, UnitView, VirtualClock,
-    When, WorkerId,
+    InteractionId, Json, Limit, NewInstance, ShareWeight, SignalId, Target, TransportChange, TransportLimits,
+    UnitId, UnitView, VirtualClock, When, WorkerId,
 };
 
 type CommitFault = Box<dyn Fn(&[Commit]) -> Option<Error> + Send + Sync>;
@@ -183,6 +183,17 @@ impl LimitStore for Faulty {
         set_limit(namespace: String, name: String, limit: Option<Limit>) -> Written<bool>;
         settle_limits() -> Written<bool>;
         limits(namespace: String, after: Option<String>, rows_max: usize) -> Vec<LimitView>;
+    }
+}
+
+impl TransportStore for Faulty {
+    pass_on! {
+        declare_transport(name: String, limits: TransportLimits) -> Written<()>;
+        set_transport(name: String, change: TransportChange) -> Written<()>;
+        close_breaker(name: String) -> Written<bool>;
+        judge(name: String, tally: SendTally) -> Written<Judged>;
+        transports(after: Option<String>, rows_max: usize) -> Vec<TransportView>;
+        transport(name: String) -> Option<TransportView>;
     }
 }
 

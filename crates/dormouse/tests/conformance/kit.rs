@@ -110,6 +110,11 @@ impl Kit {
         self.clock.now()
     }
 
+    /// The clock that says it.
+    pub fn clock(&self) -> VirtualClock {
+        self.clock.clone()
+    }
+
     /// Moves the store's time on.
     pub fn advance(&self, duration: Duration) {
         self.set_time(self.clock.now() + duration);

@@ -1,8 +1,11 @@
 //! Units: what is opened, what resolves it, what closes it.
 
+mod breaker;
 mod completions;
 mod deadlines;
 pub(crate) mod kit;
+mod limited;
+mod limited_engines;
 mod lives;
 mod outbox;
 mod people;

@@ -92,7 +92,7 @@ begin
             perform dormouse.send_mail(v_batch, v_owned, at);
         end if;
         if v_opened.ids is not null then
-            perform dormouse.let_go_unparked(v_opened.ids, at);
+            effects.queues := effects.queues || dormouse.let_go_unparked(v_opened.ids, at);
         end if;
     end if;
     select array_agg(case

@@ -108,18 +108,141 @@ begin
 end
 $$;
 
--- Hands out what a transport is to send now, each to one sender, by interactions_outbox.
+-- Hands out what a transport is to send now, each to one sender, by interactions_outbox, and no more than its limits let.
 create or replace function dormouse.outbox(
     p_transport text, p_namespaces text[], p_rows_max integer, p_lease_us bigint,
-    out ids bigint[], out next timestamptz, out at timestamptz
+    out ids bigint[], out next timestamptz, out at timestamptz, out held text, out epoch bigint, out judges boolean,
+    out is_watched boolean
 ) language plpgsql as $$
 declare
-    v_namespace text collate "C" := '';
-    v_place integer := 0;
-    v_taken bigint[];
+    t dormouse.transports;
+    v_was dormouse.transports;
+    v_allowed record;
+    v_rows_max integer := p_rows_max;
+    v_some record;
 begin
     -- This one waits for the disk: a resume token goes out with each send, and is held against what is stored of it.
     at := dormouse.now();
+    ids := '{}';
+    t := dormouse.hold_transport(p_transport);
+    if t.turn is null then
+        -- Another is just taking from it, or changes it.
+        held := 'busy';
+        return;
+    end if;
+    epoch := t.epoch;
+    judges := t.breaker_failures is not null;
+    is_watched := t.failures > 0 or t.open_until is not null;
+    if not dormouse.is_limited(t) then
+        select * into v_some from dormouse.lend(p_transport, p_namespaces, null, p_rows_max, p_lease_us, at);
+        ids := v_some.ids;
+        next := v_some.next;
+        return;
+    end if;
+    v_was := t;
+    v_allowed := dormouse.allows(t, p_rows_max, p_lease_us, at);
+    t := v_allowed.t;
+    -- Without a lease they would be due again at once.
+    if t.in_flight is not null and v_allowed.sends > 0 and p_lease_us > 0 then
+        -- They have their places, and would keep them from others for as long as they are not reported.
+        ids := dormouse.lend_overdue(p_transport, p_namespaces, v_allowed.sends, p_lease_us, at);
+    end if;
+    v_rows_max := least(v_allowed.sends, cardinality(ids) + v_allowed.fresh);
+    if cardinality(ids) < v_rows_max then
+        select * into v_some from dormouse.lend(
+            p_transport, p_namespaces, t.turn, v_rows_max - cardinality(ids), p_lease_us, at);
+        ids := ids || v_some.ids;
+        next := v_some.next;
+        t.turn := coalesce(v_some.turn, t.turn);
+    end if;
+    if t.rate_count is not null then
+        t.spent := t.spent + cardinality(ids) * t.rate_period_us;
+    end if;
+    if t.open_until is not null and cardinality(ids) > 0 then
+        t.probe_until := dormouse.moment(null, p_lease_us, at);
+    end if;
+    if cardinality(ids) >= v_rows_max and v_allowed.held is not null then
+        held := v_allowed.held;
+        next := dormouse.held_until(t, held, at);
+    elsif cardinality(ids) >= v_rows_max then
+        -- The namespaces behind were not looked at.
+        next := at;
+    end if;
+    if t is distinct from v_was then
+        perform dormouse.save_transport(t);
+    end if;
+end
+$$;
+
+-- A transport as a sender may go by it: under its lock if it is limited, else so that its limits do not change meanwhile.
+-- One that nobody limited or declared has an empty turn and no name; the turn is null if another has the lock.
+create or replace function dormouse.hold_transport(p_transport text) returns dormouse.transports
+language plpgsql as $$
+declare
+    t dormouse.transports;
+begin
+    select * into t from dormouse.transports o where o.name = p_transport;
+    if dormouse.is_limited(t) then
+        select * into t from dormouse.transports o where o.name = p_transport for no key update skip locked;
+        return t;
+    elsif not pg_try_advisory_xact_lock_shared(1685025393, hashtext(p_transport)) then
+        return null;
+    end if;
+    -- As it is now that nobody can limit it.
+    select * into t from dormouse.transports o where o.name = p_transport;
+    if not found then
+        t.turn := '';
+        t.failures := 0;
+        t.epoch := 0;
+    elsif dormouse.is_limited(t) then
+        return null;
+    end if;
+    return t;
+end
+$$;
+
+create or replace function dormouse.is_limited(t dormouse.transports) returns boolean
+language sql immutable parallel safe as $$
+    select t.rate_count is not null or t.in_flight is not null or t.open_until is not null
+$$;
+
+-- Lends what is in flight and was not reported in time, by interactions_flying.
+create or replace function dormouse.lend_overdue(
+    p_transport text, p_namespaces text[], p_rows_max integer, p_lease_us bigint, p_now timestamptz
+) returns bigint[] language plpgsql as $$
+declare
+    v_ids constant bigint[] := array(
+        select n.id from dormouse.interactions n
+        where n.transport = p_transport and n.send_at <= p_now
+            and (n.status = 'dispatched' or (n.status = 'pending' and n.sends > 0 and n.error is null))
+            and (p_namespaces is null or n.namespace = any (p_namespaces))
+        order by n.transport, n.send_at, n.id limit p_rows_max
+        for no key update skip locked
+    );
+begin
+    update dormouse.interactions n set send_at = dormouse.moment(null, p_lease_us, p_now), sends = n.sends + 1
+    where n.id = any (v_ids);
+    return v_ids;
+end
+$$;
+
+-- Lends what is due, from the namespace after this one on and round to it, and no further than it must; without one, from the
+-- first to the last. Says when there may be more, and which namespace was served last.
+create or replace function dormouse.lend(
+    p_transport text, p_namespaces text[], p_turn text, p_rows_max integer, p_lease_us bigint, p_now timestamptz,
+    out ids bigint[], out next timestamptz, out turn text
+) language plpgsql as $$
+declare
+    v_turn constant text collate "C" := coalesce(p_turn, '');
+    v_names constant text[] := array(
+        select name from unnest(p_namespaces) name
+        order by p_turn is not null and name collate "C" <= v_turn, case when p_turn is not null then name collate "C" end
+    );
+    v_namespace text collate "C" := v_turn;
+    v_is_round boolean := v_turn = '';
+    v_place integer := 0;
+    v_taken bigint[];
+begin
     ids := '{}';
     loop
         if p_namespaces is null then
@@ -129,31 +252,39 @@ begin
                 where n.transport = p_transport and n.namespace > v_namespace and n.send_at is not null
                 order by n.namespace limit 1
             );
+            if v_namespace is null and not v_is_round then
+                v_is_round := true;
+                v_namespace := '';
+                continue;
+            end if;
+            exit when v_is_round and v_turn <> '' and v_namespace > v_turn;
         else
             v_place := v_place + 1;
-            v_namespace := p_namespaces[v_place];
+            v_namespace := v_names[v_place];
         end if;
         exit when v_namespace is null;
         v_taken := array(
             select n.id from dormouse.interactions n
-            where n.transport = p_transport and n.namespace = v_namespace and n.send_at <= outbox.at
+            where n.transport = p_transport and n.namespace = v_namespace and n.send_at <= p_now
                 and n.send_at is not null
             order by n.send_at, n.id limit p_rows_max - cardinality(ids)
             for no key update skip locked
         );
         update dormouse.interactions n
-        set send_at = dormouse.moment(null, p_lease_us, outbox.at), sends = n.sends + 1, error = null
+        set send_at = dormouse.moment(null, p_lease_us, p_now), sends = n.sends + 1, error = null
         where n.id = any (v_taken);
         ids := ids || v_taken;
+        turn := case when cardinality(v_taken) > 0 then v_namespace else turn end;
         -- What another transaction holds is asked for again in a moment, not at once.
         next := least(next, (
-            select case when n.send_at <= outbox.at and n.id <> all (ids) and cardinality(ids) < p_rows_max
-                then outbox.at + interval '50 milliseconds'
+            select case when n.send_at <= p_now and n.id <> all (ids) and cardinality(ids) < p_rows_max
+                then p_now + interval '50 milliseconds'
                 else n.send_at end
             from dormouse.interactions n
             where n.transport = p_transport and n.namespace = v_namespace and n.send_at is not null
             order by n.send_at limit 1
         ));
+        exit when p_turn is not null and cardinality(ids) >= p_rows_max;
     end loop;
 end
 $$;
@@ -189,7 +320,8 @@ begin
             when 'retry' then
                 update dormouse.interactions o set send_at = dormouse.moment(null, s.in_us, v_now), error = s.error
                 where o.id = s.id;
-                effects.queues := effects.queues || dormouse.outbox_queue(n.transport);
+                effects.queues := effects.queues || dormouse.outbox_queue(n.transport)
+                    || dormouse.freed(n.transport);
             when 'sent' then
                 update dormouse.interactions o
                 set status = 'dispatched', dispatched_at = v_now, send_at = null, error = null where o.id = s.id;

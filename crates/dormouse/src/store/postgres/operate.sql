@@ -19,6 +19,7 @@ declare
     v_asked bigint[];
     v_units bigint[];
     v_root dormouse.instances;
+    v_freed text[];
 begin
     descendants := cardinality(v_found) - 1;
     if descendants > 0 then
@@ -42,13 +43,14 @@ begin
     from unnest(v_found) f (id) join dormouse.instances i on i.id = any (array[f.id]);
     update dormouse.instances set cancel_requested = true where id = any (v_asked);
     if v_units is not null then
-        perform dormouse.cancel_units(v_units, p_now);
+        v_freed := dormouse.cancel_units(v_units, p_now);
     end if;
     effects := dormouse.ask_to_undo(v_undoing, p_now);
     if v_changes is not null then
         effects := dormouse.merge(effects, dormouse.apply(v_changes, p_now));
     end if;
     effects.cancel := effects.cancel || v_asked;
+    effects.queues := effects.queues || v_freed;
 end
 $$;
 

@@ -16,7 +16,7 @@ begin
             'insert', 'deliver', 'deliver_what_can_be', 'claim', 'commit_next', 'commit_done', 'commit_plain', 'commit', 'commit_own', 'due',
             'reap', 'take_back', 'release', 'cancel_one',
             'cancel_held', 'fail_rival', 'set_aside', 'reading', 'is_large_round', 'refuse_overfull', 'retry', 'pause', 'tag', 'collect_ended', 'collect_events', 'admit', 'tidy',
-            'complete', 'outbox', 'sent', 'assign', 'report', 'set_limit', 'settle_limits', 'limit_use',
+            'complete', 'outbox', 'sent', 'lend', 'lend_overdue', 'allows', 'held_until', 'hold_transport', 'let_go', 'set_transport', 'close_breaker', 'judge', 'assign', 'report', 'set_limit', 'settle_limits', 'limit_use',
             'mail_due', 'post', 'send_mail', 'note_undelivered'
         )
     loop

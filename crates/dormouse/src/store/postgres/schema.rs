@@ -34,6 +34,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0024_shares.sql"),
     include_str!("migrations/0025_indexes.sql"),
     include_str!("migrations/0026_traces.sql"),
+    include_str!("migrations/0027_sends.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
 const FUNCTIONS: &[&str] = &[
@@ -49,6 +50,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("change.sql"),
     include_str!("limit.sql"),
     include_str!("apply.sql"),
+    include_str!("transport.sql"),
     include_str!("unit.sql"),
     include_str!("complete.sql"),
     include_str!("deliver.sql"),

@@ -114,9 +114,10 @@ begin
             else u.interactions - u.completed - u.failed
         end, p_now);
     closed := v_verdict is not null;
+    effects.queues := dormouse.freed(u.transport);
     if closed then
         wake_at := null;
-        effects := dormouse.close_unit(u.id, v_verdict, p_now);
+        effects := dormouse.merge(effects, dormouse.close_unit(u.id, v_verdict, p_now));
     elsif u.next_item < u.interactions then
         update dormouse.interactions set opened_at = p_now,
             deadline = least(u.deadline, dormouse.moment(null, u.item_timeout_us, p_now)),
@@ -124,7 +125,7 @@ begin
         where unit = u.id and item = u.next_item;
         update dormouse.units set next_item = next_item + 1 where id = u.id;
         if u.transport <> 'api' then
-            effects.queues := array[dormouse.outbox_queue(u.transport)];
+            effects.queues := effects.queues || dormouse.outbox_queue(u.transport);
         end if;
     end if;
 end
@@ -133,32 +134,42 @@ $$;
 -- Closes a unit and wakes its instance; what is still open in it is let go.
 create or replace function dormouse.close_unit(p_unit bigint, p_status text, p_now timestamptz)
 returns dormouse.effects language plpgsql as $$
+declare
+    v_effects dormouse.effects;
 begin
-    perform dormouse.let_go(array[p_unit], p_status, p_now);
-    return dormouse.apply(array(
+    v_effects.queues := dormouse.let_go(array[p_unit], p_status, p_now);
+    return dormouse.merge(v_effects, dormouse.apply(array(
         select dormouse.changed(
             i, 'runnable', p_runnable_at => p_now, p_barrier => 0,
             p_wake => case when p_status = 'timed_out' then 'timeout' else 'unit' end,
             p_kind => 'unit.' || p_status, p_data => dormouse.closing_data(i.id, i.round)
         )
         from dormouse.instances i where i.id = (select u.instance from dormouse.units u where u.id = p_unit)
-    ), p_now);
+    ), p_now));
 end
 $$;
 
--- Closes units as they are, and resolves what they still had open.
-create or replace function dormouse.let_go(p_units bigint[], p_status text, p_now timestamptz) returns void
+-- Closes units as they are, and resolves what they still had open. Says whom to poke, as places in flight may be free.
+create or replace function dormouse.let_go(p_units bigint[], p_status text, p_now timestamptz) returns text[]
 language plpgsql as $$
 begin
     update dormouse.units set status = p_status, closed_at = p_now where id = any (p_units);
     update dormouse.interactions set status = case when p_status = 'timed_out' then 'timed_out' else 'cancelled' end,
         resolved_at = p_now, send_at = null
     where unit = any (p_units) and status in ('pending', 'dispatched');
+    if not found then
+        return null;
+    end if;
+    return array(
+        select distinct freed.queue from unnest(p_units) given (id)
+        join dormouse.units u on u.id = any (array[given.id])
+        cross join lateral unnest(dormouse.freed(u.transport)) freed (queue)
+    );
 end
 $$;
 
--- Lets go of units whose instance could not be parked on them, as another holds its key.
-create or replace function dormouse.let_go_unparked(p_units bigint[], p_now timestamptz) returns void
+-- Lets go of units whose instance could not be parked on them, as another holds its key. Says whom to poke.
+create or replace function dormouse.let_go_unparked(p_units bigint[], p_now timestamptz) returns text[]
 language plpgsql as $$
 declare
     v_units constant bigint[] := array(
@@ -167,17 +178,15 @@ declare
         where u.status = 'open' and i.status <> 'awaiting_completion'
     );
 begin
-    if cardinality(v_units) > 0 then
-        perform dormouse.let_go(v_units, 'cancelled', p_now);
-    end if;
+    return case when cardinality(v_units) > 0 then dormouse.let_go(v_units, 'cancelled', p_now) end;
 end
 $$;
 
--- Closes the units of instances that are cancelled.
-create or replace function dormouse.cancel_units(p_instances bigint[], p_now timestamptz) returns void
+-- Closes the units of instances that are cancelled. Says whom to poke.
+create or replace function dormouse.cancel_units(p_instances bigint[], p_now timestamptz) returns text[]
 language plpgsql as $$
 begin
-    perform dormouse.let_go(array(
+    return dormouse.let_go(array(
         select u.id from unnest(p_instances) parked (id)
         join dormouse.instances i on i.id = any (array[parked.id])
         join dormouse.units u on u.instance = any (array[i.id]) and u.round = any (array[i.round])

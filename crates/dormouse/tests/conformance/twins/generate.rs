@@ -5,8 +5,8 @@ use std::time::Duration;
 use dormouse::jiff::Timestamp;
 use dormouse::store::{Hold, SendOutcome, Tried};
 use dormouse::{
-    Ask, At, Children, Dispatch, History, Json, KeyScope, LaneChange, NewInstance, NewSignal, OnFailure,
-    Quorum, Shape, Spawn, Status, Transition, When,
+    Ask, At, Breaker, Children, Dispatch, History, Json, KeyScope, LaneChange, NewInstance, NewSignal,
+    OnFailure, Quorum, SendRate, Setting, Shape, Spawn, Status, Transition, TransportChange, When,
 };
 use fastrand::Rng;
 use serde_json::json;
@@ -57,6 +57,9 @@ impl Random {
             let width = self.1.u32(..4);
             let (namespace, name) = (NAMESPACES[self.1.usize(..3)], LIMITS[self.1.usize(..3)]);
             return Op::SetLimit { namespace, name, width: (width > 0).then_some(width) };
+        }
+        if self.1.u32(..25) == 0 {
+            return self.transport();
         }
         match self.0.u32(0..229) {
             0..13 => Op::Insert(self.some(3, Self::instance)),
@@ -122,6 +125,45 @@ impl Random {
                 Op::Edit { whom, state: self.at().state, seq: self.expected() }
             }
             _ => Op::Assign { item: self.pick(), who: self.of(&PEOPLE), lease: self.pause() },
+        }
+    }
+
+    fn transport(&mut self) -> Op {
+        let random = &mut self.1;
+        let seconds = |random: &mut Rng| Duration::from_micros(random.u64(1_000..90_000_000));
+        match random.u32(..8) {
+            0..3 => {
+                let mut change = TransportChange::new();
+                change.rate = match random.u32(..4) {
+                    0 => Setting::Keep,
+                    1 => Setting::Off,
+                    _ => {
+                        let rate = SendRate::new(random.u32(1..9), seconds(random));
+                        Setting::To(rate.burst(random.u32(1..5)))
+                    }
+                };
+                change.in_flight = match random.u32(..4) {
+                    0 => Setting::Keep,
+                    1 => Setting::Declared,
+                    _ => Setting::To(random.u32(1..6)),
+                };
+                change.breaker = match random.u32(..4) {
+                    0 => Setting::Keep,
+                    1 => Setting::Off,
+                    _ => {
+                        let first = seconds(random);
+                        Setting::To(
+                            Breaker::after(random.u32(1..4)).open_for(first, first * random.u32(1..5)),
+                        )
+                    }
+                };
+                Op::SetTransport(change)
+            }
+            3..7 => {
+                let (is_old, responded) = (random.u32(..5) == 0, random.u32(..3) == 0);
+                Op::Judge { is_old, responded, failures: random.u32(..4) }
+            }
+            _ => Op::CloseBreaker,
         }
     }
 

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 
 use dormouse::store::{
-    Assigned, Awaited, Backlog, Cancel, Change, Claimed, Collected, Completed, Due, Effects, LaneView, Lease,
-    LimitView, Outbox, Page, Receipt, Situation, Stats, WorkerView, Written,
+    Assigned, Awaited, Backlog, Cancel, Change, Claimed, Collected, Completed, Due, Effects, Judged,
+    LaneView, Lease, LimitView, Outbox, Page, Receipt, Situation, Stats, TransportView, WorkerView, Written,
 };
 use dormouse::{
     ChildView, Delivered, Error, Event, InboxSignal, Inserted, Instance, InstanceId, Interaction,
@@ -149,7 +149,21 @@ macro_rules! has_no_ids {
     })+ };
 }
 
-has_no_ids!(usize, bool, (), String, Due, Cancel, Collected, Completed, Assigned, LimitView, ShareWeight);
+has_no_ids!(
+    usize,
+    bool,
+    (),
+    String,
+    Due,
+    Cancel,
+    Collected,
+    Completed,
+    Assigned,
+    LimitView,
+    ShareWeight,
+    Judged,
+    TransportView
+);
 
 impl Told for UnitView {
     fn told(self, ids: &Ids<'_>) -> Self {

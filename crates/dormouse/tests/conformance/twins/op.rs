@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dormouse::jiff::Timestamp;
 use dormouse::store::{Hold, SendOutcome, Tried};
-use dormouse::{Json, LaneChange, NewInstance, NewSignal, Status, Transition};
+use dormouse::{Json, LaneChange, NewInstance, NewSignal, Status, Transition, TransportChange};
 
 /// One call of a verb.
 #[derive(Clone, Debug)]
@@ -95,6 +95,14 @@ pub enum Op {
         lease: Duration,
     },
     Sent(Vec<(Pick, SendOutcome)>),
+    SetTransport(TransportChange),
+    /// Results of sends of the breaker's last known epoch, or of the one before.
+    Judge {
+        is_old: bool,
+        responded: bool,
+        failures: u32,
+    },
+    CloseBreaker,
     Assign {
         item: Pick,
         who: &'static str,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dormouse::rules::{Handed, Head};
 use dormouse::store::{
-    self, Brake, Claimed, Collect, Commit, Completion, Delivery, Namespaces, NewWorker, Receipt, SendOutcome,
-    SendReport, Store, Turns, Which, Written,
+    self, Brake, Claimed, Collect, Commit, Completion, Delivery, Judged, Namespaces, NewWorker, Receipt,
+    SendOutcome, SendReport, SendTally, Store, Turns, Which, Written,
 };
 use dormouse::{
     Declaration, Error, InboxMax, InboxSignal, Inserted, Instance, InstanceId, Interaction, InteractionId,
@@ -47,6 +47,8 @@ pub struct Pair {
     pub(super) interactions: Vec<InteractionId>,
     /// Those that a sender was handed, once for each time.
     taken: Vec<InteractionId>,
+    /// The epoch of the transport's breaker, as a sender last heard of it.
+    epoch: i64,
     /// The last turns served in each queue.
     turns: HashMap<&'static str, Turns>,
     /// Whether those are read since the last change.
@@ -89,6 +91,7 @@ impl Pair {
             units: Vec::new(),
             interactions: Vec::new(),
             taken: Vec::new(),
+            epoch: 0,
             turns: HashMap::new(),
             learned: false,
             met: BTreeMap::new(),
@@ -245,9 +248,32 @@ impl Pair {
                 let outbox = self
                     .both(|store, _| store.outbox("bank".to_owned(), namespaces.clone(), *rows_max, *lease))
                     .await?;
+                self.epoch = outbox.as_ref().map_or(self.epoch, |outbox| outbox.gate.epoch);
+                self.transport().await?;
                 self.taken.extend(outbox.into_iter().flat_map(|outbox| outbox.taken).map(|item| item.id));
             }
             Op::Sent(reports) => self.sent(reports).await?,
+            Op::SetTransport(change) => {
+                self.both(|store, _| store.set_transport("bank".to_owned(), *change)).await?;
+                self.transport().await?;
+            }
+            Op::Judge { is_old, responded, failures } => {
+                let tally = SendTally {
+                    epoch: self.epoch - i64::from(*is_old),
+                    responded: *responded,
+                    failures: *failures,
+                    error: (*failures > 0).then(|| "it is \"down\"".to_owned()),
+                };
+                let judged = self.both(|store, _| store.judge("bank".to_owned(), tally.clone())).await?;
+                if judged.is_some_and(|judged| judged.value != Judged::Nothing) {
+                    self.epoch += 1;
+                }
+                self.transport().await?;
+            }
+            Op::CloseBreaker => {
+                self.both(|store, _| store.close_breaker("bank".to_owned())).await?;
+                self.transport().await?;
+            }
             Op::Assign { item, who, lease } => {
                 let Some(id) = item.of(&self.interactions).copied() else { return Ok(()) };
                 let there = InteractionId(self.names.interactions.right(id.0));
@@ -287,6 +313,11 @@ impl Pair {
             self.both(|store, side| store.insert(Vec::clone(side.of(&left, &right)))).await?;
         drop(inserted);
         Ok(())
+    }
+
+    /// Compares what is stored of the transport.
+    async fn transport(&mut self) -> Result<(), Difference> {
+        self.both(|store, _| store.transport("bank".to_owned())).await.map(drop)
     }
 
     async fn complete(&mut self, batch: &[Answer]) -> Result<(), Difference> {

@@ -12,7 +12,7 @@ use super::query::interaction;
 use crate::Result;
 use crate::clock::micros;
 use crate::limits::storable;
-use crate::store::{Effects, Namespaces, Outbox, SendOutcome, SendReport, Written};
+use crate::store::{Effects, Gate, Namespaces, Outbox, SendOutcome, SendReport, Written};
 
 pub(super) async fn take(
     db: &Db,
@@ -26,12 +26,20 @@ pub(super) async fn take(
         Namespaces::Only(names) => Some(names.as_slice()),
     };
     let (rows_max, lease_us) = (i32::try_from(rows_max).unwrap_or(i32::MAX), micros(lease));
-    let sql = "select v.ids, v.next, v.at from dormouse.outbox($1, $2, $3, $4) v";
+    let sql = "select v.ids, v.next, v.at, v.held, v.epoch, v.judges, v.is_watched \
+        from dormouse.outbox($1, $2, $3, $4) v";
     let row =
         db.one(|| sqlx::query(sql).bind(transport).bind(namespaces).bind(rows_max).bind(lease_us)).await?;
     let ids: Vec<i64> = row.value("ids")?;
-    let mut outbox =
-        Outbox { taken: Vec::new(), next: row.moment_or_none("next")?, now: Some(row.moment("at")?) };
+    let held: Option<&str> = row.value("held")?;
+    let gate = Gate {
+        held: held.map(|word| word.parse().unwrap_or_else(|_| panic!("{word:?} holds nothing up"))),
+        epoch: row.value::<Option<i64>>("epoch")?.unwrap_or_default(),
+        judges: row.value::<Option<bool>>("judges")?.unwrap_or_default(),
+        is_watched: row.value::<Option<bool>>("is_watched")?.unwrap_or_default(),
+    };
+    let (next, now) = (row.moment_or_none("next")?, Some(row.moment("at")?));
+    let mut outbox = Outbox { taken: Vec::new(), next, now, gate };
     if !ids.is_empty() {
         let rows = db.all(|| sqlx::query(include_str!("../outbox_taken.sql")).bind(&ids)).await?;
         outbox.taken = rows.iter().map(interaction).collect::<Result<_>>()?;

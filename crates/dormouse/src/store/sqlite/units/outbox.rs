@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use rusqlite::OptionalExtension;
 
+use super::super::transports;
 use super::super::tx::{Tx, timestamp};
 use super::query::read;
 use super::resolve::{Output, load, resolve};
-use crate::clock::later;
+use crate::clock::{later, micros};
 use crate::limits::storable;
-use crate::rules::{self, Answered};
-use crate::store::{Namespaces, Outbox, SendOutcome, SendReport, outbox_queue};
+use crate::rules::{self, Answered, TransportHead};
+use crate::store::{Gate, Namespaces, Outbox, SendOutcome, SendReport, outbox_queue};
 use crate::{InteractionId, Result};
 
 pub(super) fn take(
@@ -20,25 +21,108 @@ pub(super) fn take(
     rows_max: usize,
     lease: Duration,
 ) -> Result<Outbox> {
-    let mut outbox = Outbox { now: Some(tx.now()), ..Outbox::default() };
-    let leased_until = later(tx.now(), lease).as_microsecond();
-    for namespace in namespaces_of(tx, transport, namespaces)? {
-        let left = rows_max - outbox.taken.len();
+    let head = transports::load(tx.conn(), transport)?.map(|stored| stored.head).unwrap_or_default();
+    let mut taking = Taking { transport, namespaces, lease, outbox: Outbox::default() };
+    taking.outbox.now = Some(tx.now());
+    taking.outbox.gate = Gate::of(&head, None);
+    if head.is_limited() {
+        taking.take_limited(tx, head, rows_max)?;
+    } else {
+        for namespace in namespaces_of(tx, transport, namespaces)? {
+            taking.take_of(tx, &namespace, rows_max)?;
+        }
+    }
+    Ok(taking.outbox)
+}
+
+/// Requests of one transport that are being handed out.
+struct Taking<'a> {
+    transport: &'a str,
+    namespaces: &'a Namespaces,
+    lease: Duration,
+    outbox: Outbox,
+}
+
+impl Taking<'_> {
+    /// Takes no more than the transport's limits let, and serves the namespaces in turn.
+    fn take_limited(&mut self, tx: &mut Tx<'_>, mut head: TransportHead, wanted: usize) -> Result<()> {
+        let stored = head.clone();
+        let width = head.limits.in_flight;
+        let flying = width.map(|width| transports::flying(tx.conn(), self.transport, width)).transpose()?;
+        let allowed = head.allows(wanted, flying.unwrap_or(0), self.lease, tx.now());
+        // Without a lease they would be due again at once.
+        if width.is_some() && micros(self.lease) > 0 {
+            // They have their places, and would keep them from others for as long as they are not reported.
+            self.take_overdue(tx, allowed.sends)?;
+        }
+        let rows_max = allowed.sends.min(self.outbox.taken.len() + allowed.new);
+        if self.outbox.taken.len() < rows_max {
+            let mut names = namespaces_of(tx, self.transport, self.namespaces)?;
+            names.sort_unstable();
+            let served = names.partition_point(|name| *name <= head.turn);
+            names.rotate_left(served);
+            for namespace in names {
+                let before = self.outbox.taken.len();
+                self.take_of(tx, &namespace, rows_max)?;
+                if self.outbox.taken.len() > before {
+                    head.turn = namespace;
+                }
+                if self.outbox.taken.len() >= rows_max {
+                    break;
+                }
+            }
+        }
+        head.spend(self.outbox.taken.len(), self.lease, tx.now());
+        if self.outbox.taken.len() >= rows_max && allowed.held.is_some() {
+            let until = allowed.held.and_then(|held| head.until(held, tx.now()));
+            self.outbox.next = until.or(transports::next_overdue(tx.conn(), self.transport)?);
+            self.outbox.gate.held = allowed.held;
+        } else if self.outbox.taken.len() >= rows_max {
+            // The namespaces behind were not looked at.
+            self.outbox.next = Some(tx.now());
+        }
+        if head != stored {
+            transports::save(tx, self.transport, &head)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what is in flight and was not reported in time.
+    fn take_overdue(&mut self, tx: &mut Tx<'_>, rows_max: usize) -> Result<()> {
+        let only = match self.namespaces {
+            Namespaces::All => None,
+            Namespaces::Only(names) => Some(serde_json::json!(names).to_string()),
+        };
+        let ids: Vec<i64> = tx
+            .sql(include_str!("../transport_overdue.sql"))?
+            .query_map((self.transport, tx.now_us(), only, rows_max as i64), |row| row.get(0))?
+            .collect::<rusqlite::Result<_>>()?;
+        self.lend(tx, ids)
+    }
+
+    /// Takes what is due in one namespace, until there are so many.
+    fn take_of(&mut self, tx: &mut Tx<'_>, namespace: &str, rows_max: usize) -> Result<()> {
+        let left = rows_max - self.outbox.taken.len();
         let ids: Vec<i64> = tx
             .sql(include_str!("../outbox.sql"))?
-            .query_map((transport, &namespace, tx.now_us(), left as i64), |row| row.get(0))?
+            .query_map((self.transport, namespace, tx.now_us(), left as i64), |row| row.get(0))?
             .collect::<rusqlite::Result<_>>()?;
-        for id in ids {
-            let mut sql = tx
-                .sql("update interactions set send_at = ?2, sends = sends + 1, error = null where id = ?1")?;
-            sql.execute((id, leased_until))?;
-            outbox.taken.extend(read(tx.conn(), InteractionId(id))?);
-        }
+        self.lend(tx, ids)?;
         let mut next = tx.sql(include_str!("../outbox_next.sql"))?;
-        let next: Option<i64> = next.query_row((transport, &namespace), |row| row.get(0))?;
-        outbox.next = outbox.next.into_iter().chain(next.map(timestamp)).min();
+        let next: Option<i64> = next.query_row((self.transport, namespace), |row| row.get(0))?;
+        self.outbox.next = self.outbox.next.into_iter().chain(next.map(timestamp)).min();
+        Ok(())
     }
-    Ok(outbox)
+
+    fn lend(&mut self, tx: &mut Tx<'_>, ids: Vec<i64>) -> Result<()> {
+        let leased_until = later(tx.now(), self.lease).as_microsecond();
+        let sql = "update interactions set send_at = ?2, sends = sends + 1, error = null where id = ?1";
+        for id in ids {
+            tx.sql(sql)?.execute((id, leased_until))?;
+            self.outbox.taken.extend(read(tx.conn(), InteractionId(id))?);
+        }
+        Ok(())
+    }
 }
 
 fn namespaces_of(tx: &Tx<'_>, transport: &str, namespaces: &Namespaces) -> Result<Vec<String>> {
@@ -71,7 +155,7 @@ pub(super) fn sent(tx: &mut Tx<'_>, report: &SendReport) -> Result<()> {
                 storable(error),
             ))?;
             tx.effects.runnable(&outbox_queue(&interaction.transport));
-            Ok(())
+            transports::free_place(tx, &interaction.transport)
         }
         SendOutcome::Sent => {
             let mut sql = tx.sql(

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::super::row::Row;
+use super::super::transports::free_place;
 use super::super::tx::{Tx, timestamp};
 use super::query::word;
 use crate::rules::{self, Answered, Head, UnitHead};
@@ -75,6 +76,9 @@ pub(super) fn resolve(
         with.by,
     ])?;
     assert_eq!(changed, 1, "interaction {} is open", item.0);
+    if unit.transport != INTERACTION_API {
+        free_place(tx, &unit.transport)?;
+    }
     if rules::answer(&mut row.change, unit, item, how, tx.now()) {
         ask_next(tx, unit)?;
     }
@@ -99,10 +103,13 @@ fn ask_next(tx: &mut Tx<'_>, unit: &mut UnitHead) -> Result<()> {
 }
 
 /// Closes a unit and cancels its open interactions.
-fn close(tx: &Tx<'_>, unit: &mut UnitHead, status: UnitStatus) -> Result<()> {
+fn close(tx: &mut Tx<'_>, unit: &mut UnitHead, status: UnitStatus) -> Result<()> {
     unit.status = status;
     let items = if status == UnitStatus::TimedOut { "timed_out" } else { "cancelled" };
-    tx.sql(include_str!("../unit_let_go.sql"))?.execute((unit.id.0, items, tx.now_us()))?;
+    let let_go = tx.sql(include_str!("../unit_let_go.sql"))?.execute((unit.id.0, items, tx.now_us()))?;
+    if let_go > 0 && unit.transport != INTERACTION_API {
+        free_place(tx, &unit.transport)?;
+    }
     save(tx, unit)
 }
 
@@ -139,8 +146,9 @@ pub(in crate::store::sqlite) fn fire(tx: &mut Tx<'_>, row: &mut Row) -> Result<(
 }
 
 /// Lets go of the unit of an instance's last round, as a change says.
-pub(in crate::store::sqlite) fn let_go(tx: &Tx<'_>, head: &Head, status: UnitStatus) -> Result<()> {
-    close(tx, &mut of_round(tx, head)?, status)
+pub(in crate::store::sqlite) fn let_go(tx: &mut Tx<'_>, head: &Head, status: UnitStatus) -> Result<()> {
+    let mut unit = of_round(tx, head)?;
+    close(tx, &mut unit, status)
 }
 
 /// The unit of an instance that may be parked on one.
