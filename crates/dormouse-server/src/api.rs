@@ -7,6 +7,7 @@ mod bulk;
 mod events;
 mod instances;
 mod interactions;
+mod kept;
 mod limits;
 mod look;
 mod operate;
@@ -100,6 +101,12 @@ pub(crate) fn table() -> Vec<Route> {
             "Replace the payload of a signal in its inbox",
             amend::edit,
         ),
+        Route::get(
+            "/v1/kept",
+            "List the signals that are kept for instances to come, in the order in which they came",
+            kept::list,
+        ),
+        Route::post("/v1/kept/{kept}/drop", "kept.drop", "Drop a kept signal", kept::drop),
         Route::post("/v1/instances/{instance}/cancel", "instance.cancel", "Cancel it", operate::cancel),
         Route::post(
             "/v1/instances/{instance}/retry",

@@ -15,6 +15,7 @@ mod health;
 mod inbox;
 mod instances;
 mod interactions;
+mod kept;
 mod limits;
 mod log;
 mod look;
@@ -129,6 +130,9 @@ pub enum Command {
     Inbox(inbox::Inbox),
     /// Show the mail of an instance that is not delivered yet
     Mail(instances::One),
+    /// List or drop signals that are kept for instances to come
+    #[command(subcommand)]
+    Kept(kept::Kept),
     /// List an instance's children
     Children(instances::One),
     /// Show the result of an instance, or wait for it
@@ -287,6 +291,7 @@ async fn ran(
         Command::History(args) => instances::history(&conn, output, args).await?,
         Command::Inbox(args) => inbox::inbox(&conn, output, args).await?,
         Command::Mail(args) => mail::mail(&conn, output, &args).await?,
+        Command::Kept(command) => kept::kept(&conn, output, command).await?,
         Command::Children(args) => instances::children(&conn, output, &args).await?,
         Command::Result(args) => return instances::result(&conn, output, args).await,
         Command::Explain(args) => instances::explain(&conn, output, &args).await?,

@@ -14,6 +14,7 @@ pub(crate) enum List {
     Inbox = 3,
     Audit = 4,
     Interactions = 5,
+    Kept = 6,
 }
 
 pub(crate) fn encode(list: List, position: i64) -> String {

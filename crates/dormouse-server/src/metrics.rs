@@ -204,6 +204,16 @@ pub(crate) async fn gauges(client: &Client) -> dormouse::Result<String> {
     let serves = |worker: &&WorkerView| worker.lease_until >= now && worker.namespaces.contains(namespace);
     limits(&mut text, client).await?;
     transports(&mut text, client).await?;
+    let kept = client.count_kept().await?;
+    family(&mut text, "dormouse_kept_signals", "gauge", Some("Signals that are kept for instances to come"));
+    line(&mut text, "dormouse_kept_signals", "", kept.signals);
+    family(
+        &mut text,
+        "dormouse_kept_bytes",
+        "gauge",
+        Some("Bytes of payloads that are kept for instances to come"),
+    );
+    line(&mut text, "dormouse_kept_bytes", "", kept.bytes);
     family(&mut text, "dormouse_workers", "gauge", Some("Live workers that serve this namespace"));
     line(&mut text, "dormouse_workers", "", stats.workers.iter().filter(serves).count());
     Ok(text)

@@ -71,6 +71,10 @@ causes! {
     NoSignal => "no-signal", NOT_FOUND;
     /// The inbox of the instance is full.
     InboxFull => "inbox-full", CONFLICT;
+    /// The signal cannot be kept for an instance to come.
+    NotKept => "not-kept", UNPROCESSABLE_ENTITY;
+    /// The namespace keeps as many signals for instances to come as the limit allows.
+    KeptFull => "kept-full", CONFLICT;
     /// There is no such event in the history.
     NoEvent => "no-event", NOT_FOUND;
     /// There is no such route.
@@ -264,6 +268,8 @@ impl From<Error> for Problem {
             Error::PayloadRefused { signal, .. } => problem(Cause::PayloadRefused).with("signal", signal),
             Error::NoSignal { .. } => problem(Cause::NoSignal),
             Error::InboxFull(_) => problem(Cause::InboxFull),
+            Error::NotKept(_) => problem(Cause::NotKept),
+            Error::KeptFull(_) => problem(Cause::KeptFull),
             Error::NotFound(_) | Error::NoSchedule(_) => problem(Cause::NotFound),
             Error::InvalidSchedule { .. } => problem(Cause::InvalidSchedule),
             Error::TokenRefused(refusal) => Self::token_refused(refusal),

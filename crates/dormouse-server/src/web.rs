@@ -19,6 +19,7 @@ mod inbox;
 mod instance;
 mod instances;
 mod json;
+mod kept;
 mod keys;
 mod layout;
 mod limits;
@@ -102,6 +103,8 @@ fn table() -> Vec<Page> {
         Page::get("/retention", retention::show).admin(),
         Page::post("/retention", retention::collect).admin(),
         Page::get("/waiting", waiting::show),
+        Page::get("/kept", kept::show),
+        Page::post("/kept/{kept}/drop", kept::drop),
         Page::get("/inbox", inbox::show),
         Page::get("/inbox/{interaction}", inbox::one),
         Page::post("/inbox/{interaction}/claim", inbox::claim),

@@ -157,6 +157,14 @@ pub enum Error {
         "the inbox of instance {0} is full: it holds as many signals, or as many bytes of them, as the limit allows; let it run, drop signals from its inbox, or raise the limit"
     )]
     InboxFull(Target),
+    /// A signal that cannot be kept for an instance to come, and why; nothing was stored.
+    #[error("the signal is refused: {0}")]
+    NotKept(String),
+    /// A signal that was to be kept in a namespace that has no room for it; nothing was stored.
+    #[error(
+        "no more signals can be kept in namespace {0:?}: it keeps as many, or as many bytes of them, as the limit allows; start their instances, drop some of them, or raise the limit"
+    )]
+    KeptFull(String),
     /// An instance whose step would be handed more than the configured limit.
     #[error(
         "the {what} of instance {id} are {bytes} bytes and a step is handed at most {limit_bytes}: drop some of them, or raise the limit, and retry it"

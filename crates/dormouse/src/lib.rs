@@ -75,7 +75,9 @@ pub use crate::instance::{
 pub use crate::json::Json;
 pub use crate::key::KeyScope;
 pub use crate::limit::{LaneChange, Limit, WIDTH_MAX};
-pub use crate::limits::{InboxMax, Limits, NAME_BYTES_MAX, REASON_BYTES_MAX, TAG_BYTES_MAX, TAGS_MAX};
+pub use crate::limits::{
+    InboxMax, KeptMax, Limits, NAME_BYTES_MAX, REASON_BYTES_MAX, TAG_BYTES_MAX, TAGS_MAX,
+};
 pub use crate::machine::{
     Accepted, Declaration, DynMachine, Fault, Final, Job, JobMachine, JobState, Machine, Registry, Running,
     Stated, StepError, StepResult, Taken,
@@ -93,7 +95,9 @@ pub use crate::schedule::{
 };
 pub use crate::sends::{Breaker, SENDS_MAX, SendRate, Setting, TransportChange, TransportLimits};
 pub use crate::share::{ShareWeight, WEIGHT_MAX};
-pub use crate::signal::{Accepts, Delivered, InboxSignal, NewSignal, Signal, SignalId, Target};
+pub use crate::signal::{
+    Accepts, Delivered, InboxSignal, KEEP_FOR_MAX, KeptId, KeptSignal, NewSignal, Signal, SignalId, Target,
+};
 pub use crate::token::{Opened, Tokens};
 pub use crate::trace::Trace;
 #[cfg(feature = "nats")]

@@ -30,6 +30,10 @@ pub struct Limits {
     pub inbox_max: usize,
     /// The most bytes of payloads in one inbox (16 MiB by default).
     pub inbox_bytes_max: usize,
+    /// The most signals that are kept in one namespace for instances to come (10,000 by default).
+    pub kept_max: usize,
+    /// The most bytes of payloads that are kept in one namespace for instances to come (16 MiB by default).
+    pub kept_bytes_max: usize,
     /// The most bytes that a step gets besides its state: its inbox, and its children's outputs and states (256 MiB by
     /// default). An instance whose step would get more fails. Retry it when there is less, or the limit is higher.
     pub reading_bytes_max: usize,
@@ -64,6 +68,21 @@ impl InboxMax {
     }
 }
 
+/// How much may be kept in one namespace for instances to come, by the sender's limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptMax {
+    /// Signals.
+    pub signals: usize,
+    /// Bytes of their payloads.
+    pub bytes: usize,
+}
+
+impl Default for KeptMax {
+    fn default() -> Self {
+        Limits::default().kept()
+    }
+}
+
 impl Default for InboxMax {
     fn default() -> Self {
         Limits::default().inbox()
@@ -77,6 +96,8 @@ impl Default for Limits {
             document_depth_max: 64,
             inbox_max: 10_000,
             inbox_bytes_max: 16 * 1024 * 1024,
+            kept_max: 10_000,
+            kept_bytes_max: 16 * 1024 * 1024,
             reading_bytes_max: 256 * 1024 * 1024,
             children_max: 10_000,
             items_max: 10_000,
@@ -111,6 +132,10 @@ impl Limits {
     /// Refuses the signals of a start if they could not all be stored.
     pub(crate) fn check_signals(&self, signals: &[NewSignal]) -> Result<()> {
         signals.iter().try_for_each(|signal| signal.check(self))?;
+        if signals.iter().any(|signal| signal.keep_for.is_some()) {
+            let why = "it comes with the start of its instance, so there is nothing to keep it for";
+            return Err(Error::NotKept(why.to_owned()));
+        }
         let bytes = signals.iter().map(|signal| signal.payload.as_str().len() as u64).sum();
         if self.inbox().allows(signals.len(), bytes) {
             return Ok(());
@@ -126,6 +151,11 @@ impl Limits {
     /// How much an inbox may hold.
     pub(crate) fn inbox(&self) -> InboxMax {
         InboxMax { signals: self.inbox_max, bytes: self.inbox_bytes_max }
+    }
+
+    /// How much may be kept in one namespace.
+    pub(crate) fn kept(&self) -> KeptMax {
+        KeptMax { signals: self.kept_max, bytes: self.kept_bytes_max }
     }
 
     /// Refuses a document over the size limit.

@@ -1,6 +1,7 @@
 //! Mail: what an outcome sends to other instances. It is committed with the outcome, and delivered right after it.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -50,6 +51,15 @@ impl Mail {
     /// Signals another instance by the signal's name, with a payload in JSON.
     pub fn signal_raw(to: impl Into<Target>, signal: NewSignal) -> Self {
         Self::Signal { to: to.into(), signal }
+    }
+
+    /// Keeps a signal for so long if no instance has its key when it is delivered. Other mail is left as it is.
+    #[must_use]
+    pub fn keep_for(self, duration: Duration) -> Self {
+        match self {
+            Self::Signal { to, signal } => Self::Signal { to, signal: signal.keep_for(duration) },
+            other => other,
+        }
     }
 
     /// Cancels another instance, by id or by key.
@@ -113,6 +123,7 @@ impl Mail {
             Self::Start(_) => return Ok(()),
             Self::Signal { to, signal } => {
                 signal.check(limits)?;
+                signal.check_kept_by(to)?;
                 to
             }
             Self::Cancel { to, reason } => {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{Limits, check_name};
 use crate::machine::Accepted;
-use crate::{Form, InstanceId, Json, Outline, Result, Trace};
+use crate::{Error, Form, InstanceId, Json, Outline, Result, Trace};
 
 /// A signal's name together with the type of its payload.
 ///
@@ -149,12 +150,15 @@ pub struct NewSignal {
     /// The trace in which it was sent, as [`Trace`] writes it; checked when it is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+    /// How long it is kept if no instance has the key that it is sent to yet; `None`: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_for: Option<Duration>,
 }
 
 impl NewSignal {
     /// A signal with a payload and no dedup key.
     pub fn new(name: impl Into<String>, payload: Json) -> Self {
-        Self { name: name.into(), payload, dedup_key: None, trace: None }
+        Self { name: name.into(), payload, dedup_key: None, trace: None, keep_for: None }
     }
 
     /// A signal with a payload of its type.
@@ -177,6 +181,14 @@ impl NewSignal {
         self
     }
 
+    /// Keeps it for so long if no instance has the key that it is sent to yet: it is in the inbox of the instance that
+    /// starts with that key in the meantime. At most [`KEEP_FOR_MAX`].
+    #[must_use]
+    pub fn keep_for(mut self, duration: Duration) -> Self {
+        self.keep_for = Some(duration);
+        self
+    }
+
     pub(crate) fn check(&self, limits: &Limits) -> Result<()> {
         check_name("signal name", &self.name)?;
         if let Some(trace) = &self.trace {
@@ -185,8 +197,60 @@ impl NewSignal {
         if let Some(key) = &self.dedup_key {
             check_name("dedup key", key)?;
         }
+        if let Some(duration) = self.keep_for
+            && !(KEEP_FOR_MIN..=KEEP_FOR_MAX).contains(&duration)
+        {
+            return Err(Error::NotKept(format!(
+                "it cannot be kept for {duration:?}: keep it for a millisecond or longer, and for 366 days at most"
+            )));
+        }
         limits.check_document("signal payload", &self.payload)
     }
+
+    /// Refuses to keep a signal that is sent to an id: nobody starts an instance with that id.
+    pub(crate) fn check_kept_by(&self, target: &Target) -> Result<()> {
+        match (self.keep_for, target) {
+            (Some(_), Target::Id(_)) => Err(Error::NotKept(
+                "it is sent to an id, and only a key can have an instance later; send it to a key".to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The shortest time for which a signal is kept.
+const KEEP_FOR_MIN: Duration = Duration::from_millis(1);
+/// The longest time for which a signal is kept: 366 days.
+pub const KEEP_FOR_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+/// The id of a kept signal. Ids grow in the order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct KeptId(pub i64);
+
+impl fmt::Display for KeptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A signal that is kept for an instance to come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptSignal {
+    /// Its id while it is kept.
+    pub id: KeptId,
+    /// The key of the instance that it is kept for.
+    pub key: String,
+    /// Its name.
+    pub name: String,
+    /// Its payload.
+    pub payload: Json,
+    /// Its dedup key.
+    pub dedup_key: Option<String>,
+    /// When it was sent.
+    pub at: Timestamp,
+    /// When it expires.
+    pub until: Timestamp,
 }
 
 /// A signal in an instance's inbox.
@@ -260,4 +324,13 @@ pub enum Delivered {
     NoTarget,
     /// The target's inbox is full; nothing was stored.
     InboxFull,
+    /// No instance has the key yet: the signal is kept for the one that starts with it.
+    Kept {
+        /// The kept signal.
+        id: KeptId,
+        /// When it expires.
+        until: Timestamp,
+    },
+    /// No instance has the key yet, and as much is kept in its namespace as the limit allows; nothing was stored.
+    KeptFull,
 }

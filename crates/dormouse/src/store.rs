@@ -35,7 +35,9 @@ pub use self::access::{
 };
 pub use self::declared::{Declarations, Declared};
 pub use self::limits::{LANES_COUNTED_MAX, LaneView, LimitStore, LimitView, WAITING_COUNTED_MAX};
-pub use self::mail::{DueMail, MailBounds, MailDue, MailStore, MailView, Post, Posted, Posting};
+pub use self::mail::{
+    DueMail, KeptCount, KeptFilter, MailBounds, MailDue, MailStore, MailView, Post, Posted, Posting,
+};
 pub use self::operate::{Amend, AmendRequest, Brake, Cancel, CancelRequest, Collect, Collected, TagChange};
 pub(crate) use self::progress::PROGRESS_QUEUE;
 pub use self::progress::{NewProgress, Progress, Reports};
@@ -68,9 +70,9 @@ pub use crate::search::{
 };
 pub use crate::share::{Turn, Turns, share_id, share_name};
 use crate::{
-    At, ChildView, Delivered, Error, InboxMax, InboxSignal, Inserted, InstanceId, Json, KeyScope, LaneChange,
-    Mail, NewInstance, NewSignal, ParentRef, Result, Run, SignalId, Status, Target, Trace, Transition, Wake,
-    When, WorkerId,
+    At, ChildView, Delivered, Error, InboxMax, InboxSignal, Inserted, InstanceId, Json, KeptMax, KeyScope,
+    LaneChange, Mail, NewInstance, NewSignal, ParentRef, Result, Run, SignalId, Status, Target, Trace,
+    Transition, Wake, When, WorkerId,
 };
 
 /// A store's answer.
@@ -110,6 +112,10 @@ pub trait Store:
 
     /// Puts signals into inboxes, and answers for each, in order. A target that is unknown or has ended stores nothing.
     /// A dedup key that the instance has seen stores nothing, also after its signal was consumed.
+    ///
+    /// A signal with [`NewSignal::keep_for`] to a key that no live instance has is kept instead, unless an ended one holds
+    /// the key. The instance that starts with the key, or is retried, has it in its inbox, before any signal that came
+    /// later; a start and a signal that meet never lose it, nor deliver it twice. Effects: `wake_at`, when it expires.
     ///
     /// Storing the signal and waking an instance that is parked on its name are one transaction, under the lock that
     /// parking takes. That is what keeps a wake-up from being lost. Effects: the queues of those woken.
@@ -168,8 +174,8 @@ pub trait Store:
 
     // The clock and the leases.
 
-    /// Wakes up to `rows_max` rows whose `wake_at` has come, and closes what is late of units. Answers with the next
-    /// moment, so that nobody polls for it. Waking does not touch `attempt`.
+    /// Wakes up to `rows_max` rows whose `wake_at` has come, closes what is late of units, and removes up to `rows_max` kept
+    /// signals that have expired. Answers with the next moment, so that nobody polls for it. Waking does not touch `attempt`.
     fn due(&self, rows_max: usize) -> Reply<'_, Written<Due>>;
 
     /// Registers a worker, stores what it declares, and ends the lease of an earlier worker of that name or of a process
@@ -287,6 +293,8 @@ pub struct Delivery {
     pub signal: NewSignal,
     /// How much the inbox may hold that it goes to.
     pub inbox_max: InboxMax,
+    /// How much may be kept in the namespace, if it is to be kept.
+    pub kept_max: KeptMax,
 }
 
 /// Which namespaces a worker serves.
@@ -466,6 +474,8 @@ pub enum Receipt {
 pub struct Due {
     /// Rows woken.
     pub woken: usize,
+    /// Kept signals that have expired.
+    pub expired: usize,
     /// The next moment, in the store's time.
     pub next: Option<Timestamp>,
 }

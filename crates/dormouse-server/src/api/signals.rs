@@ -1,5 +1,6 @@
 //! Routes that signal instances.
 
+use dormouse::jiff::Timestamp;
 use dormouse::{Delivered, InstanceId, Json, NewSignal, Target};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,6 +9,7 @@ use super::start::check_batch;
 use crate::body::Object;
 use crate::problem::Problem;
 use crate::route::{Answer, Call, Nothing, parse_target};
+use crate::span::{self, SPAN_PATTERN};
 
 /// A signal.
 #[derive(Deserialize, JsonSchema)]
@@ -23,12 +25,16 @@ pub(super) struct SignalBody {
     dedup_key: Option<String>,
     /// The trace in which it is sent, as the header `traceparent` writes it; by default that of the request.
     trace: Option<String>,
+    /// How long to keep it, such as `1h`, if no instance has the key that it is sent to yet; up to `366d`.
+    #[schemars(extend("pattern" = SPAN_PATTERN))]
+    keep_for: Option<String>,
 }
 
 impl SignalBody {
-    pub(super) fn into_new(self) -> NewSignal {
-        let Self { name, payload, dedup_key, trace } = self;
-        NewSignal { name, payload, dedup_key, trace }
+    pub(super) fn into_new(self) -> Result<NewSignal, Problem> {
+        let Self { name, payload, dedup_key, trace, keep_for } = self;
+        let keep_for = keep_for.as_deref().map(span::parse).transpose().map_err(Problem::invalid)?;
+        Ok(NewSignal { name, payload, dedup_key, trace, keep_for })
     }
 }
 
@@ -37,11 +43,14 @@ impl SignalBody {
 #[schemars(rename = "Delivered")]
 pub(super) struct DeliveredView {
     delivered: DeliveredWord,
-    /// The id of the stored signal.
+    /// The id of the stored signal; of one that is kept, its id while it is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<i64>,
     /// Whether the signal made the instance runnable.
     woke: bool,
+    /// When a kept signal expires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<Timestamp>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -55,24 +64,31 @@ enum DeliveredWord {
     NoTarget,
     /// The target's inbox is full; nothing was stored.
     InboxFull,
+    /// No instance has the key yet: it is kept for the one that starts with it.
+    Kept,
+    /// It was to be kept, and the namespace keeps as much as the limit allows; nothing was stored.
+    KeptFull,
 }
 
 impl From<Delivered> for DeliveredView {
     fn from(delivered: Delivered) -> Self {
+        let of = |delivered| Self { delivered, id: None, woke: false, until: None };
         match delivered {
-            Delivered::Accepted { id, woke } => {
-                Self { delivered: DeliveredWord::Accepted, id: Some(id.0), woke }
+            Delivered::Accepted { id, woke } => Self { id: Some(id.0), woke, ..of(DeliveredWord::Accepted) },
+            Delivered::Kept { id, until } => {
+                Self { id: Some(id.0), until: Some(until), ..of(DeliveredWord::Kept) }
             }
-            Delivered::Duplicate => Self { delivered: DeliveredWord::Duplicate, id: None, woke: false },
-            Delivered::NoTarget => Self { delivered: DeliveredWord::NoTarget, id: None, woke: false },
-            Delivered::InboxFull => Self { delivered: DeliveredWord::InboxFull, id: None, woke: false },
+            Delivered::Duplicate => of(DeliveredWord::Duplicate),
+            Delivered::NoTarget => of(DeliveredWord::NoTarget),
+            Delivered::InboxFull => of(DeliveredWord::InboxFull),
+            Delivered::KeptFull => of(DeliveredWord::KeptFull),
         }
     }
 }
 
 pub(super) async fn one(call: Call<Nothing, SignalBody>) -> Result<Answer<DeliveredView>, Problem> {
     let (target, trace) = (call.target()?, call.trace());
-    let signal = call.body.into_new();
+    let signal = call.body.into_new()?;
     let signal = NewSignal { trace: signal.trace.or(trace), ..signal };
     Answer::ok(call.client.signal_raw(target, signal).await?.into())
 }
@@ -99,6 +115,9 @@ struct Addressed {
     dedup_key: Option<String>,
     /// By default, that of the request.
     trace: Option<String>,
+    /// How long to keep it, if no instance has the key that it is sent to yet.
+    #[schemars(extend("pattern" = SPAN_PATTERN))]
+    keep_for: Option<String>,
 }
 
 /// An instance's id, or `key:` and its key.
@@ -121,13 +140,14 @@ pub(super) async fn many(call: Call<Nothing, BatchBody>) -> Result<Answer<BatchV
     check_batch(call.body.signals.len())?;
     let mut batch: Vec<(Target, NewSignal)> = Vec::with_capacity(call.body.signals.len());
     let of_request = call.trace();
-    for Object(Addressed { target, name, payload, dedup_key, trace }) in call.body.signals {
+    for Object(Addressed { target, name, payload, dedup_key, trace, keep_for }) in call.body.signals {
         let target = match target {
             TargetBody::Id(id) => Target::Id(InstanceId(id)),
             TargetBody::Text(text) => parse_target(&text)?,
         };
         let trace = trace.or_else(|| of_request.clone());
-        batch.push((target, NewSignal { name, payload, dedup_key, trace }));
+        let signal = SignalBody { name, payload, dedup_key, trace, keep_for };
+        batch.push((target, signal.into_new()?));
     }
     let delivered = call.client.signal_many(batch).await?;
     Answer::ok(BatchView { results: delivered.into_iter().map(DeliveredView::from).collect() })

@@ -221,7 +221,7 @@ impl StartBody {
         new.tags = self.tags;
         new.start_at = start_at;
         new.history = self.history.map(|on| if on { History::On } else { History::Off });
-        new.signals = self.signals.into_iter().map(|signal| signal.0.into_new()).collect();
+        new.signals = self.signals.into_iter().map(|signal| signal.0.into_new()).collect::<Result<_, _>>()?;
         new.key_scope = match self.key_scope {
             None | Some(KeyScopeBody::Named(NamedScope::Live)) => KeyScope::Live,
             Some(KeyScopeBody::Named(NamedScope::Always)) => KeyScope::Always,

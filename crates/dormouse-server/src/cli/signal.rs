@@ -36,18 +36,28 @@ pub struct Signal {
     /// The trace in which it is sent, as in the header traceparent
     #[arg(long, value_name = "TRACEPARENT")]
     trace: Option<String>,
+    /// Keep it for so long, such as 1h, if no instance has this key yet: the one that starts with it gets it
+    #[arg(long, value_name = "SPAN", requires = "to")]
+    keep_for: Option<String>,
 }
 
 pub(super) async fn signal(conn: &Conn, output: Output, args: Signal) -> Result<(), Failure> {
     let payload = args.payload.as_deref().map(|text| json_argument("the payload", text)).transpose()?;
-    let signal = json!({ "name": args.name, "dedup_key": args.dedup, "trace": args.trace });
+    let mut signal = json!({ "name": args.name, "dedup_key": args.dedup, "trace": args.trace });
+    if let Some(keep_for) = &args.keep_for {
+        signal["keep_for"] = keep_for.as_str().into();
+    }
     let signal = with_document(signal, "payload", payload);
     match (&args.to, &args.filter) {
         (Some(to), _) => {
             let delivered = conn.post(&format!("{}/signals", instance_path(to)), &signal).await?;
             output.show(&delivered, |delivered| {
                 let woke = if delivered["woke"] == true { ", and woke it" } else { "" };
-                line(&format!("{}{woke}", text(delivered, "delivered")));
+                let until = match delivered["until"].as_str() {
+                    Some(until) => format!(" as {} until {until}", text(delivered, "id")),
+                    None => String::new(),
+                };
+                line(&format!("{}{woke}{until}", text(delivered, "delivered")));
             });
             Ok(())
         }

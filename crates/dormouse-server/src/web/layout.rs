@@ -101,10 +101,11 @@ impl Shell {
     }
 }
 
-const PAGES: [(&str, &str, Scope); 13] = [
+const PAGES: [(&str, &str, Scope); 14] = [
     ("/", "Overview", Scope::Read),
     ("/instances", "Instances", Scope::Read),
     ("/waiting", "Waiting", Scope::Read),
+    ("/kept", "Kept signals", Scope::Read),
     ("/inbox", "Inbox", Scope::Read),
     ("/schedules", "Schedules", Scope::Read),
     ("/machines", "Machines", Scope::Read),
@@ -236,6 +237,7 @@ fn told_of(notice: &str) -> Option<String> {
         ("braked", []) => "The queue is paused: no worker claims from it until it is resumed.".to_owned(),
         ("limited", []) => "The limit is set, and holds from now on.".to_owned(),
         ("unblocked", []) => "The breaker is closed: its requests are sent at once.".to_owned(),
+        ("dropped_kept", []) => "The kept signal is dropped.".to_owned(),
         ("unlimited", []) => "The limit is removed.".to_owned(),
         ("unbraked", []) => "The queue runs again.".to_owned(),
         ("collected", [count]) => format!("Removed {count}."),

@@ -229,6 +229,7 @@ async fn a_signal_that_cannot_be_read_is_repaired_on_the_page(database: Database
         target: dormouse::InstanceId(id).into(),
         signal: dormouse::NewSignal::new("paid", dormouse::Json::from(json!("oops"))),
         inbox_max: dormouse::InboxMax::default(),
+        kept_max: dormouse::KeptMax::default(),
     };
     let written = site.client.store().deliver(vec![bad]).await.expect("a delivery");
     site.client.store().poke(&written.effects);

@@ -76,6 +76,7 @@ impl Worker {
                 target,
                 signal,
                 inbox_max: dormouse::InboxMax::default(),
+                kept_max: dormouse::KeptMax::default(),
             };
             let written = store.deliver(vec![delivery]).await.expect("a delivery");
             store.poke(&written.effects);

@@ -78,6 +78,7 @@ async fn bricked(site: &Site, number: u64) -> (i64, i64) {
         target: Target::Id(InstanceId(id)),
         signal: NewSignal::new("paid", Json::from(json!("oops"))),
         inbox_max: dormouse::InboxMax::default(),
+        kept_max: dormouse::KeptMax::default(),
     };
     let written = site.client.store().deliver(vec![delivery]).await.expect("a delivery");
     site.client.store().poke(&written.effects);

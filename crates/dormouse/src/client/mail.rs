@@ -2,8 +2,8 @@
 
 use super::Client;
 use crate::mail::check_amount;
-use crate::store::MailView;
-use crate::{Context, InstanceId, Mail, NewInstance, Result, Target};
+use crate::store::{Bounds, KeptCount, KeptFilter, MailView, Portion};
+use crate::{Context, Error, InstanceId, KeptId, KeptSignal, Mail, NewInstance, Result, Target};
 
 /// Pieces of mail that one look returns.
 const SHOWN_MAX: usize = 100;
@@ -13,6 +13,24 @@ impl Client {
     pub async fn mail(&self, target: impl Into<Target>) -> Result<Vec<MailView>> {
         let id = self.head_of(target.into()).await?.id;
         self.store.mail_of(id, SHOWN_MAX).await
+    }
+
+    /// Signals that are kept for instances to come, in the order in which they came: the first 100 of this filter, or
+    /// fewer if they are large.
+    pub async fn kept_signals(&self, filter: KeptFilter) -> Result<Portion<KeptSignal>> {
+        self.store.kept(self.namespace.to_string(), filter, Bounds::rows(SHOWN_MAX)).await
+    }
+
+    /// How much is kept for instances to come.
+    pub async fn count_kept(&self) -> Result<KeptCount> {
+        let namespace = self.namespace.to_string();
+        let counts = self.store.kept_counts(Some(namespace.clone())).await?;
+        Ok(counts.into_iter().next().unwrap_or(KeptCount { namespace, ..KeptCount::default() }))
+    }
+
+    /// Drops a kept signal. Returns whether it was there: its instance may have started, or its time may be over.
+    pub async fn drop_kept(&self, id: KeptId) -> Result<bool> {
+        self.store.drop_kept(self.namespace.to_string(), id).await
     }
 
     /// Checks the mail of an outcome; if one piece is refused, all are. What it starts is in its sender's trace.
@@ -43,6 +61,21 @@ impl Client {
             other => other,
         });
         Ok(admitted.collect())
+    }
+
+    /// Explains a key that no instance has, if signals are kept for it.
+    pub(super) async fn explain_nothing(&self, target: Target) -> Result<String> {
+        let Target::Key(key) = &target else { return Err(Error::NotFound(target)) };
+        let kept = self.kept_signals(KeptFilter { key: Some(key.clone()), after: None }).await?;
+        let Some(KeptSignal { name, until, .. }) = kept.items.first() else {
+            return Err(Error::NotFound(target));
+        };
+        let count = match (kept.items.len(), kept.more) {
+            (1, false) => "1 signal is kept".to_owned(),
+            (count, false) => format!("{count} signals are kept"),
+            (count, true) => format!("{count} or more signals are kept"),
+        };
+        Ok(format!("no instance has the key {key:?} yet; {count} for it, the first ({name:?}) until {until}"))
     }
 
     /// Adds a remark on mail that still waits.

@@ -2,6 +2,7 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -14,7 +15,8 @@ impl Client {
     /// Sends a signal to an instance, by id or by key. Awaiting the call returns once the signal is durable, and says
     /// whether it woke the instance or was a duplicate.
     ///
-    /// It fails with [`Error::NoTarget`] if the target is unknown or has ended, and with [`Error::InboxFull`] if its
+    /// It fails with [`Error::NoTarget`] if the target is unknown or has ended, unless it is
+    /// [kept](SignalCall::keep_for) for an instance to come, and with [`Error::InboxFull`] if its
     /// inbox has no room.
     #[must_use = "nothing is sent before the call is awaited"]
     pub fn signal<T: Serialize>(
@@ -44,9 +46,7 @@ impl Client {
     ) -> Result<Vec<Delivered>> {
         let signals: Vec<_> = signals.into_iter().map(|(target, signal)| (target, traced(signal))).collect();
         self.check_all(&signals).await?;
-        let inbox_max = self.limits.inbox();
-        let delivery =
-            |(target, signal)| Delivery { namespace: self.namespace.to_string(), target, signal, inbox_max };
+        let delivery = |(target, signal)| self.delivery(target, signal);
         let batch = signals.into_iter().map(delivery).collect();
         let delivered = self.applied(self.store.deliver(batch).await?);
         tracing::trace!(signals = delivered.len(), "signalled");
@@ -57,13 +57,24 @@ impl Client {
         let sent = [(target, traced(signal))];
         self.check_all(&sent).await?;
         let [(target, signal)] = sent;
-        let (namespace, inbox_max) = (self.namespace.to_string(), self.limits.inbox());
-        let delivery = Delivery { namespace, target: target.clone(), signal, inbox_max };
+        let delivery = self.delivery(target.clone(), signal);
         let delivered = self.applied(self.store.deliver(vec![delivery]).await?);
         tracing::trace!(%target, ?delivered, "signalled");
-        match delivered.into_iter().next().expect("one signal, one answer") {
+        self.stored(delivered.into_iter().next().expect("one signal, one answer"), target)
+    }
+
+    /// A signal and whom it is for, with this client's bounds.
+    pub(super) fn delivery(&self, target: Target, signal: NewSignal) -> Delivery {
+        let (inbox_max, kept_max) = (self.limits.inbox(), self.limits.kept());
+        Delivery { namespace: self.namespace.to_string(), target, signal, inbox_max, kept_max }
+    }
+
+    /// The result of one signal, as an error if nothing was stored.
+    pub(super) fn stored(&self, delivered: Delivered, target: Target) -> Result<Delivered> {
+        match delivered {
             Delivered::NoTarget => Err(Error::NoTarget(target)),
             Delivered::InboxFull => Err(Error::InboxFull(target)),
+            Delivered::KeptFull => Err(Error::KeptFull(self.namespace.to_string())),
             delivered => Ok(delivered),
         }
     }
@@ -75,6 +86,7 @@ impl Client {
         for (target, signal) in signals {
             signal.check(&self.limits)?;
             check_target(target)?;
+            signal.check_kept_by(target)?;
             if self.might_refuse(signal).await? {
                 doubtful.push((target, signal));
             }
@@ -128,6 +140,15 @@ impl SignalCall<'_> {
     /// that of the current span unless said otherwise.
     pub fn trace(self, trace: impl Into<String>) -> Self {
         Self { signal: self.signal.map(|signal| signal.trace(trace)), ..self }
+    }
+
+    /// Keeps the signal for so long if no instance has its key yet: it is in the inbox of the instance that starts with
+    /// that key in the meantime. The result is then [`Delivered::Kept`].
+    ///
+    /// The machine of that instance is not known yet, so only the size of the payload is checked. What the machine cannot
+    /// read when it comes is an unreadable signal in its inbox.
+    pub fn keep_for(self, duration: Duration) -> Self {
+        Self { signal: self.signal.map(|signal| signal.keep_for(duration)), ..self }
     }
 }
 

@@ -211,7 +211,7 @@ impl Client {
     pub async fn explain(&self, target: impl Into<Target>) -> Result<String> {
         let target = target.into();
         let situation = self.store.situation(self.namespace.to_string(), target.clone()).await?;
-        let situation = situation.ok_or(Error::NotFound(target))?;
+        let Some(situation) = situation else { return self.explain_nothing(target).await };
         let told = self.followed(&situation).await? + &self.explain_inbox(&situation.instance).await?;
         Ok(told + &self.explain_mail(situation.instance.id).await?)
     }

@@ -5,13 +5,13 @@
 use super::Client;
 use super::signal::{check_target, traced};
 use super::start::one;
-use crate::store::{Delivery, postgres};
-use crate::{Delivered, Error, Inserted, InstanceId, NewInstance, NewSignal, Result, Target};
+use crate::store::postgres;
+use crate::{Delivered, Inserted, InstanceId, NewInstance, NewSignal, Result, Target};
 
 impl Client {
     /// Starts an instance in the caller's transaction, on PostgreSQL.
     ///
-    /// If the key is taken, it fails with [`Error::KeyTaken`]; the transaction stays usable.
+    /// If the key is taken, it fails with [`Error::KeyTaken`](crate::Error::KeyTaken); the transaction stays usable.
     pub async fn start_in(&self, conn: &mut postgres::Connection, new: NewInstance) -> Result<InstanceId> {
         let key = new.key.clone();
         one(self.start_many_in(conn, [new]).await?, key)
@@ -29,7 +29,7 @@ impl Client {
 
     /// Sends a signal in the caller's transaction, on PostgreSQL.
     ///
-    /// If the target is unknown or has ended, it fails with [`Error::NoTarget`]; the transaction stays usable.
+    /// If the target is unknown or has ended, it fails with [`Error::NoTarget`](crate::Error::NoTarget); the transaction stays usable.
     pub async fn signal_in(
         &self,
         conn: &mut postgres::Connection,
@@ -39,17 +39,13 @@ impl Client {
         let (target, signal) = (target.into(), traced(signal));
         signal.check(&self.limits)?;
         check_target(&target)?;
+        signal.check_kept_by(&target)?;
         if self.might_refuse(&signal).await?
             && let Some(to) = postgres::addressee_in(conn, &self.namespace, &target).await?
         {
             self.check_signal(&to.machine, to.version, &to.awaits, &signal).await?;
         }
-        let (namespace, inbox_max) = (self.namespace.to_string(), self.limits.inbox());
-        let delivery = Delivery { namespace, target: target.clone(), signal, inbox_max };
-        match postgres::deliver_in(conn, delivery).await? {
-            Delivered::NoTarget => Err(Error::NoTarget(target)),
-            Delivered::InboxFull => Err(Error::InboxFull(target)),
-            delivered => Ok(delivered),
-        }
+        let delivery = self.delivery(target.clone(), signal);
+        self.stored(postgres::deliver_in(conn, delivery).await?, target)
     }
 }

@@ -5,7 +5,7 @@ use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 /// The steps, and other names, that a label may not hold stand together under this one.
 pub(super) const OTHER: &str = "other";
 
-const COUNTERS: [(&str, &str); 12] = [
+const COUNTERS: [(&str, &str); 13] = [
     ("dormouse_answers_total", "Answers that came back by a transport, by outcome"),
     (
         "dormouse_breaker_changes_total",
@@ -21,6 +21,7 @@ const COUNTERS: [(&str, &str); 12] = [
     ("dormouse_step_errors_total", "Runs of steps that failed, each try, by machine and step"),
     ("dormouse_store_failures_total", "Calls of the store by this engine that failed and are tried again"),
     ("dormouse_woken_total", "Rows woken by the clock"),
+    ("dormouse_kept_expired_total", "Kept signals that expired before an instance with their key started"),
 ];
 
 const GAUGES: [(&str, &str); 3] = [

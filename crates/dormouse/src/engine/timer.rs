@@ -15,7 +15,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         nearer.borrow_and_update();
         // While we ask, every arming is news.
         shared.store.hub().set_armed(None);
-        let Due { woken, next } = match shared.store.due(DUE_ROWS_MAX).await {
+        let Due { woken, expired, next } = match shared.store.due(DUE_ROWS_MAX).await {
             Ok(Written { value, effects }) => {
                 shared.store.poke(&effects);
                 shared.outage.succeeded("due");
@@ -31,7 +31,11 @@ pub(super) async fn run(shared: Arc<Shared>) {
             tracing::trace!(woken, "the clock woke instances");
             metrics::counter!("dormouse_woken_total").increment(woken as u64);
         }
-        if woken == DUE_ROWS_MAX {
+        if expired > 0 {
+            tracing::info!(expired, "kept signals expired before an instance with their key started");
+            metrics::counter!("dormouse_kept_expired_total").increment(expired as u64);
+        }
+        if woken == DUE_ROWS_MAX || expired == DUE_ROWS_MAX {
             continue;
         }
         shared.store.hub().set_armed(next);

@@ -1,11 +1,12 @@
-//! The part of the store that keeps mail: sending it is part of an outcome, all else about it is here.
+//! The part of the store that keeps mail, and signals for instances to come: sending mail is part of an outcome, all else
+//! about it is here.
 
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Reply, Written};
-use crate::{InboxMax, InstanceId, Limits, MailId, NewSignal, Target};
+use super::{Bounds, Portion, Reply, Written};
+use crate::{InboxMax, InstanceId, KeptId, KeptMax, KeptSignal, Limits, MailId, NewSignal, Target};
 
 /// The verbs of mail.
 ///
@@ -26,8 +27,37 @@ pub trait MailStore: Send + Sync + 'static {
     /// the sender runs; until then the piece stays. An error means that nothing was delivered.
     fn post(&self, batch: Vec<Post>, bounds: MailBounds) -> Reply<'_, Written<Vec<Posted>>>;
 
+    /// Signals of a namespace that are kept for instances to come, in the order in which they came.
+    fn kept(&self, namespace: String, filter: KeptFilter, bounds: Bounds) -> Reply<'_, Portion<KeptSignal>>;
+
+    /// How much is kept, for each namespace in which something is, or for this one: up to 1,000 of them.
+    fn kept_counts(&self, namespace: Option<String>) -> Reply<'_, Vec<KeptCount>>;
+
+    /// Removes a kept signal, and answers whether it was there.
+    fn drop_kept(&self, namespace: String, id: KeptId) -> Reply<'_, bool>;
+
     /// The first `rows_max` pieces of mail of an instance that still wait, in the order in which they were sent.
     fn mail_of(&self, sender: InstanceId, rows_max: usize) -> Reply<'_, Vec<MailView>>;
+}
+
+/// Which kept signals a list shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptFilter {
+    /// Only those for this key.
+    pub key: Option<String>,
+    /// Only those after this one.
+    pub after: Option<KeptId>,
+}
+
+/// How much is kept in a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KeptCount {
+    /// The namespace.
+    pub namespace: String,
+    /// Signals.
+    pub signals: u64,
+    /// Bytes of their payloads.
+    pub bytes: u64,
 }
 
 /// Mail that is due.
@@ -79,11 +109,13 @@ pub struct MailBounds {
     pub inbox_max: InboxMax,
     /// How long a chain of starts may be.
     pub depth_max: u32,
+    /// How much may be kept in a namespace.
+    pub kept_max: KeptMax,
 }
 
 impl From<&Limits> for MailBounds {
     fn from(limits: &Limits) -> Self {
-        Self { inbox_max: limits.inbox(), depth_max: limits.mail_depth_max }
+        Self { inbox_max: limits.inbox(), depth_max: limits.mail_depth_max, kept_max: limits.kept() }
     }
 }
 
@@ -146,6 +178,7 @@ impl MailView {
 pub(crate) mod reason {
     pub(crate) const NO_TARGET: &str = "the target is unknown or has ended";
     pub(crate) const INBOX_FULL: &str = "the inbox of the target is full";
+    pub(crate) const KEPT_FULL: &str = "no more signals can be kept in this namespace";
     pub(crate) const TOO_DEEP: &str = "the chain of starts by mail is at its limit";
 
     pub(crate) fn key_taken(holder: i64) -> String {

@@ -19,6 +19,7 @@ mod deliver;
 mod fault;
 mod gather;
 mod insert;
+mod kept;
 mod lease;
 mod limits;
 mod mail;
@@ -174,10 +175,14 @@ impl PostgresStore {
     }
 
     async fn sweep(&self, rows_max: usize) -> Result<Written<Due>> {
-        let sql = "select v.woken, v.next, v.at, (v.effects).* from dormouse.due($1) v";
+        let sql = "select v.woken, v.expired, v.next, v.at, (v.effects).* from dormouse.due($1) v";
         let row = self.engine.one(|| sqlx::query(sql).bind(rows_max as i32)).await?;
         self.note_time(row.moment("at")?);
-        let value = Due { woken: row.number("woken")?, next: row.moment_or_none("next")? };
+        let value = Due {
+            woken: row.number("woken")?,
+            expired: row.number("expired")?,
+            next: row.moment_or_none("next")?,
+        };
         Ok(Written { value, effects: row.effects()? })
     }
 }
@@ -205,7 +210,7 @@ impl Store for PostgresStore {
     }
 
     fn deliver(&self, batch: Vec<Delivery>) -> Reply<'_, Written<Vec<Delivered>>> {
-        Box::pin(self.deliveries.call(batch))
+        Box::pin(kept::deliver(&self.db, &self.deliveries, batch))
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, Written<Vec<Claimed>>> {

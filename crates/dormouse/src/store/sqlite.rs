@@ -17,6 +17,7 @@ mod deliver;
 mod due;
 mod fault;
 mod insert;
+mod kept;
 mod lane;
 mod lease;
 mod mail;

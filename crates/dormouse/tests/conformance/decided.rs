@@ -201,6 +201,7 @@ impl Run {
             target: Target::Id(id),
             signal: signal.clone(),
             inbox_max: dormouse::InboxMax::default(),
+            kept_max: dormouse::KeptMax::default(),
         };
         let delivered = self.kit.store.deliver(vec![delivery]).await.expect("a delivery");
         match (delivered.value[0], hears) {

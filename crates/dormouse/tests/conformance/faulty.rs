@@ -11,15 +11,16 @@ use std::time::Duration;
 use dormouse::store::{
     About, Addressee, AmendRequest, Assigned, Backlog, Bounds, Brake, Cancel, CancelRequest, Claim, Claimed,
     Collect, Collected, Commit, Completed, Completion, Declarations, Delivery, Due, Effects, Events, Filter,
-    InteractionCount, InteractionFilter, Judged, Lease, LimitStore, LimitView, MailBounds, MailDue,
-    MailStore, MailView, Namespaces, NewProgress, NewWorker, Outbox, OutboxDepth, Page, Portion, Post,
-    Posted, Progress, Queries, Reading, Receipt, Reply, Reports, Rider, SendReport, SendTally, ServerStore,
-    Situation, Stats, Store, TagChange, TransportStore, TransportView, Tried, UnitStore, Which, Written,
+    InteractionCount, InteractionFilter, Judged, KeptCount, KeptFilter, Lease, LimitStore, LimitView,
+    MailBounds, MailDue, MailStore, MailView, Namespaces, NewProgress, NewWorker, Outbox, OutboxDepth, Page,
+    Portion, Post, Posted, Progress, Queries, Reading, Receipt, Reply, Reports, Rider, SendReport, SendTally,
+    ServerStore, Situation, Stats, Store, TagChange, TransportStore, TransportView, Tried, UnitStore, Which,
+    Written,
 };
 use dormouse::{
     At, Clock, Delivered, Error, Event, Hub, InboxSignal, Inserted, Instance, InstanceId, Interaction,
-    InteractionId, Json, Limit, NewInstance, ShareWeight, SignalId, Target, TransportChange, TransportLimits,
-    UnitId, UnitView, VirtualClock, When, WorkerId,
+    InteractionId, Json, KeptId, KeptSignal, Limit, NewInstance, ShareWeight, SignalId, Target,
+    TransportChange, TransportLimits, UnitId, UnitView, VirtualClock, When, WorkerId,
 };
 
 type CommitFault = Box<dyn Fn(&[Commit]) -> Option<Error> + Send + Sync>;
@@ -202,6 +203,9 @@ impl MailStore for Faulty {
         mail_due(rows_max: usize) -> MailDue;
         post(batch: Vec<Post>, bounds: MailBounds) -> Written<Vec<Posted>>;
         mail_of(sender: InstanceId, rows_max: usize) -> Vec<MailView>;
+        kept(namespace: String, filter: KeptFilter, bounds: Bounds) -> Portion<KeptSignal>;
+        kept_counts(namespace: Option<String>) -> Vec<KeptCount>;
+        drop_kept(namespace: String, id: KeptId) -> bool;
     }
 }
 

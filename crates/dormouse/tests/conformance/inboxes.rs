@@ -38,6 +38,7 @@ async fn deliver(kit: &Kit, inbox_max: InboxMax, batch: Vec<(InstanceId, NewSign
         target: Target::Id(id),
         signal,
         inbox_max,
+        kept_max: dormouse::KeptMax::default(),
     };
     kit.store.deliver(batch.into_iter().map(delivery).collect()).await.expect("a delivery").value
 }
@@ -109,6 +110,7 @@ async fn a_batch_fills_an_inbox_and_says_which_found_no_room(kit: Kit) {
             Delivered::Duplicate => "duplicate",
             Delivered::InboxFull => "full",
             Delivered::NoTarget => "no target",
+            Delivered::Kept { .. } | Delivered::KeptFull => "kept",
         })
         .collect();
     let expected =

@@ -222,6 +222,7 @@ impl Kit {
             target: Target::Id(id),
             signal,
             inbox_max: InboxMax::default(),
+            kept_max: dormouse::KeptMax::default(),
         };
         self.store.deliver(vec![delivery]).await.expect("a delivery").value.pop().expect("an answer")
     }

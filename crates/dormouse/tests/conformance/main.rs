@@ -64,6 +64,7 @@ mod groups;
 mod history;
 mod inboxes;
 mod input;
+mod kept;
 mod keys;
 mod lanes;
 mod limits;

@@ -375,5 +375,6 @@ fn delivery(id: dormouse::InstanceId, name: &str) -> Delivery {
         target: id.into(),
         signal: signal(name),
         inbox_max: dormouse::InboxMax::default(),
+        kept_max: dormouse::KeptMax::default(),
     }
 }

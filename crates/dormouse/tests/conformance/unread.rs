@@ -71,6 +71,7 @@ async fn smuggle(kit: &Kit, id: InstanceId, signal: NewSignal) {
         target: Target::Id(id),
         signal,
         inbox_max: dormouse::InboxMax::default(),
+        kept_max: dormouse::KeptMax::default(),
     };
     let written = kit.store.deliver(vec![delivery]).await.expect("a delivery");
     kit.store.poke(&written.effects);

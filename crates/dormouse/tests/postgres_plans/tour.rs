@@ -325,6 +325,7 @@ impl<'a> Tour<'a> {
                 target: Target::Id(new.id()),
                 signal: NewSignal::new("go", Json::null()).dedup("once"),
                 inbox_max: dormouse::InboxMax::default(),
+                kept_max: dormouse::KeptMax::default(),
             };
             store.deliver(new.iter().map(delivery).collect())
         };

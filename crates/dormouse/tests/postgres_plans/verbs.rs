@@ -78,6 +78,7 @@ impl Verbs {
             target,
             signal: NewSignal::new(name, Json::null()),
             inbox_max: dormouse::InboxMax::default(),
+            kept_max: dormouse::KeptMax::default(),
         };
         self.store.deliver(targets.into_iter().map(delivery).collect()).await.expect("a delivery").value
     }

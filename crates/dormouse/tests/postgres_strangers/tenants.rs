@@ -53,6 +53,7 @@ async fn what_is_another_tenants_is_unknown_while_its_lock_is_held() {
             target,
             signal: NewSignal::new("note", Json::null()),
             inbox_max: dormouse::InboxMax::default(),
+            kept_max: dormouse::KeptMax::default(),
         };
         let batch = [Some(id), beside].into_iter().flatten().map(|id| to(id.into())).collect();
         let delivered = while_it_is_held("a signal", store.deliver(batch)).await.expect("a verdict").value;

@@ -195,21 +195,35 @@ begin
 end
 $$;
 
--- Delivers a signal, and returns `accepted` or `duplicate`. A target that is unknown or has ended is an error.
+-- Delivers a signal, and returns `accepted` or `duplicate`; or `kept`, for an instance to come. A target that is unknown
+-- or has ended is an error, unless the signal is to be kept.
 create or replace function dormouse.signal_one(
-    p_namespace text, p_id bigint, p_key text, p_name text, p_payload json, p_dedup_key text, p_trace text
+    p_namespace text, p_id bigint, p_key text, p_name text, p_payload json, p_dedup_key text, p_trace text,
+    p_keep_for interval default null
 ) returns text language plpgsql as $$
 declare
+    v_sent json;
     v_delivered record;
 begin
     perform dormouse.check_name('key', p_key), dormouse.check_name('signal name', p_name),
         dormouse.check_name('dedup key', p_dedup_key), dormouse.check_name('namespace', p_namespace),
         dormouse.check_document('payload', p_payload), dormouse.check_trace(p_trace);
+    if p_keep_for <= interval '0' or p_keep_for > interval '366 days' then
+        raise exception using errcode = 'invalid_parameter_value',
+            message = format('a signal cannot be kept for %s', p_keep_for),
+            hint = 'Keep it for more than no time, and for 366 days at most.';
+    end if;
     perform dormouse.check_signal(p_namespace, p_id, p_key, p_name, p_payload);
-    select d.results, d.effects into v_delivered from dormouse.deliver(json_build_array(json_build_object(
+    v_sent := json_build_array(json_build_object(
         'ord', 1, 'namespace', p_namespace, 'id', p_id, 'key', p_key, 'name', p_name,
-        'payload', coalesce(p_payload, 'null')::text, 'dedup_key', p_dedup_key, 'trace', p_trace
-    ))) d;
+        'payload', coalesce(p_payload, 'null')::text, 'dedup_key', p_dedup_key, 'trace', p_trace,
+        'keep_us', (extract(epoch from p_keep_for) * 1000000)::bigint
+    ));
+    if p_keep_for is null then
+        select d.results, d.effects into v_delivered from dormouse.deliver(v_sent) d;
+    else
+        select d.results, d.effects into v_delivered from dormouse.keep(v_sent) d;
+    end if;
     if v_delivered.results[1] = 'no_target' then
         raise exception using errcode = 'no_data_found',
             message = format('no live instance %s to signal: it is unknown or has ended',
@@ -218,6 +232,10 @@ begin
         raise exception using errcode = 'configuration_limit_exceeded',
             message = format('the inbox of instance %s is full', coalesce(p_id::text, format('with key %L', p_key))),
             hint = 'It holds 10000 signals, or 16 MiB of them: let it run, or drop some of them.';
+    elsif v_delivered.results[1] = 'kept_full' then
+        raise exception using errcode = 'configuration_limit_exceeded',
+            message = format('no more signals can be kept in the namespace %L', p_namespace),
+            hint = 'It keeps 10000 signals, or 16 MiB of them: start their instances, or drop some of them.';
     end if;
     perform dormouse.poke(v_delivered.effects);
     return v_delivered.results[1];
@@ -226,9 +244,9 @@ $$;
 
 create or replace function dormouse.signal(
     key text, name text, payload json default 'null', dedup_key text default null,
-    namespace text default 'default', trace text default null
+    namespace text default 'default', trace text default null, keep_for interval default null
 ) returns text language sql security definer set search_path = dormouse, pg_temp as $$
-    select dormouse.signal_one(namespace, null, key, name, payload, dedup_key, trace)
+    select dormouse.signal_one(namespace, null, key, name, payload, dedup_key, trace, keep_for)
 $$;
 
 create or replace function dormouse.signal(

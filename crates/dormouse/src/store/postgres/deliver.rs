@@ -9,7 +9,9 @@ use super::db::Db;
 use super::fault::unreadable;
 use super::gather::{Wait, Write};
 use super::insert::Answers;
+use super::kept::kept_bounds;
 use super::types::{Columns, batch};
+use crate::clock::micros;
 use crate::store::{Delivery, Written};
 use crate::{Delivered, InboxMax, Result, Target};
 
@@ -39,9 +41,15 @@ fn called(calls: &[Vec<Delivery>]) -> Result<String> {
     batch(&items.enumerate().map(Sent::new).collect::<Vec<_>>())
 }
 
-/// A delivery as the database takes it.
-pub(super) fn delivery(delivery: &Delivery) -> Result<String> {
-    batch(&[Sent::new((0, (0, delivery)))])
+/// Deliveries of one call as the database takes them.
+pub(super) fn deliveries(deliveries: &[Delivery]) -> Result<String> {
+    batch(
+        &deliveries
+            .iter()
+            .enumerate()
+            .map(|(index, delivery)| Sent::new((index, (0, delivery))))
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// What became of each.
@@ -64,11 +72,15 @@ struct Sent<'a> {
     trace: Option<&'a str>,
     inbox_max: i32,
     inbox_bytes_max: i64,
+    keep_us: Option<i64>,
+    kept_max: i64,
+    kept_bytes_max: i64,
 }
 
 impl<'a> Sent<'a> {
     fn new((index, (call, delivery)): (usize, (usize, &'a Delivery))) -> Self {
-        let Delivery { namespace, target, signal, inbox_max } = delivery;
+        let Delivery { namespace, target, signal, inbox_max, kept_max } = delivery;
+        let (kept_max, kept_bytes_max) = kept_bounds(*kept_max);
         let (inbox_max, inbox_bytes_max) = bounds(*inbox_max);
         let (id, key) = address(target);
         Self {
@@ -83,6 +95,9 @@ impl<'a> Sent<'a> {
             trace: signal.trace.as_deref(),
             inbox_max,
             inbox_bytes_max,
+            keep_us: signal.keep_for.map(micros),
+            kept_max,
+            kept_bytes_max,
         }
     }
 }

@@ -1,7 +1,7 @@
 -- The one clock: rows whose moment has come become runnable, by instances_due. What another transaction holds, or whose
--- lane it holds, is passed over, and left for a sweep that comes soon.
+-- lane it holds, is passed over, and left for a sweep that comes soon. Kept signals expire by it, too.
 create or replace function dormouse.due(
-    p_rows_max integer, out woken integer, out next timestamptz, out at timestamptz,
+    p_rows_max integer, out woken integer, out expired integer, out next timestamptz, out at timestamptz,
     out effects dormouse.effects
 ) language plpgsql as $$
 declare
@@ -119,5 +119,6 @@ begin
     into next from (
         select wake_at from dormouse.instances where wake_at is not null order by wake_at limit 1
     ) first;
+    select k.expired, least(due.next, k.next) into expired, next from dormouse.expire_kept(due.at, p_rows_max) k;
 end
 $$;

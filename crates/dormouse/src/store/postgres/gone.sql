@@ -25,6 +25,10 @@ drop function if exists dormouse.start(
 drop function if exists dormouse.signal(text, text, json, text, text);
 drop function if exists dormouse.signal(bigint, text, json, text, text);
 drop function if exists dormouse.signal_one(text, bigint, text, text, json, text);
+drop function if exists dormouse.due(integer);
+drop function if exists dormouse.post(bigint[], text[], text[], integer, bigint, integer);
+drop function if exists dormouse.post_part(text, dormouse.mail[], integer, bigint, integer);
+drop function if exists dormouse.post_signals(dormouse.mail[], integer, bigint, integer);
 drop function if exists dormouse.sleep_data(timestamptz, json);
 drop function if exists dormouse.opened_data(bigint, json, integer, timestamptz, json);
 drop function if exists dormouse.unread(bigint, bigint[]);

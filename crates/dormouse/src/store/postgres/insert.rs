@@ -166,6 +166,7 @@ impl Answers {
             ("duplicate", _) => Some(Delivered::Duplicate),
             ("no_target", _) => Some(Delivered::NoTarget),
             ("inbox_full", _) => Some(Delivered::InboxFull),
+            ("kept_full", _) => Some(Delivered::KeptFull),
             ("busy", _) => None,
             (other, _) => panic!("{other:?} is no answer to a signal"),
         };

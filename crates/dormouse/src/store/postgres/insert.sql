@@ -42,6 +42,8 @@ declare
     v_numbers integer[];
     v_signalled bigint[];
     v_delivered record;
+    v_keyed record;
+    v_received dormouse.effects;
 begin
     select bool_or(a.forked is not null), bool_or(a.tags is not null),
         array_agg(a.namespace) filter (where a.lane is not null),
@@ -58,6 +60,11 @@ begin
     if v_numbers is not null or cardinality(v_signalled) > 0 then
         perform dormouse.lock(coalesce(v_signalled, '{}'), '{}', true, v_numbers);
     end if;
+    -- Whoever keeps a signal for a key waits for those that insert it: also for those that do not count as holders yet.
+    perform dormouse.lock_key(a.namespace, a.key) from (
+        select s.namespace, s.key from unnest(v_batch) s
+        where s.key is not null and s.key_scope <> 'always' order by s.namespace collate "C", s.key collate "C" offset 0
+    ) a;
     -- A key whose holder ends between the two statements below is free again: whoever was refused tries again.
     loop
         with fresh as (
@@ -135,6 +142,12 @@ begin
         select a.namespace, tag, ids[a.ord] from unnest(v_batch) a cross join lateral unnest(a.tags) tag
         where ids[a.ord] is not null;
     end if;
+    select array_agg(a.namespace) as namespaces, array_agg(a.key) as keys, array_agg(ids[a.ord]) as ids into v_keyed
+    from unnest(v_batch) a where a.key is not null and ids[a.ord] is not null;
+    if v_keyed.ids is not null then
+        v_received := dormouse.receive_kept(v_keyed.namespaces, v_keyed.keys, v_keyed.ids);
+        effects := dormouse.merge(effects, v_received);
+    end if;
     if exists (select from unnest(v_batch) a where a.signals is not null) then
         perform dormouse.lock_more(array(
             select distinct holders[a.ord] from unnest(v_batch) a
@@ -146,10 +159,17 @@ begin
                 'dedup_key', signal ->> 'dedup_key', 'trace', signal ->> 'trace', 'inbox_max', inbox_max, 'inbox_bytes_max', inbox_bytes_max)
                 order by ord)
             from (
-                select row_number() over (order by a.ord, s.place) as ord, a.namespace, a.inbox_max, a.inbox_bytes_max,
+                -- What was kept for a new instance takes no room from what comes with it.
+                select row_number() over (order by a.ord, s.place) as ord, a.namespace,
+                    least(coalesce(a.inbox_max, 10000) + received.inbox, 2147483647) as inbox_max,
+                    least(coalesce(a.inbox_bytes_max, 16777216)::numeric + received.inbox_bytes, 9223372036854775807)
+                        as inbox_bytes_max,
                     coalesce(ids[a.ord], holders[a.ord]) as target, s.signal
                 from unnest(v_batch) a cross join lateral
-                    json_array_elements(a.signals) with ordinality s (signal, place)
+                    json_array_elements(a.signals) with ordinality s (signal, place) cross join lateral (
+                        select coalesce(max(i.inbox), 0)::bigint as inbox, coalesce(max(i.inbox_bytes), 0) as inbox_bytes
+                        from dormouse.instances i where i.id = any (array[ids[a.ord]])
+                    ) received
                 where a.signals is not null
             ) sent
         )) d;

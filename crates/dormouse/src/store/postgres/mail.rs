@@ -5,16 +5,19 @@ use serde::{Deserialize, Serialize};
 use super::PostgresStore;
 use super::deliver::bounds;
 use super::insert::Arrival;
+use super::kept::{self, kept_bounds};
 use super::types::{Columns, parse, strange, when};
+use crate::clock::micros;
 use crate::limits::storable;
 use crate::store::mail::target;
 use crate::store::{
-    DueMail, MailBounds, MailDue, MailStore, MailView, Post, Posted, Posting, Reply, Written,
+    Bounds, DueMail, KeptCount, KeptFilter, MailBounds, MailDue, MailStore, MailView, Portion, Post, Posted,
+    Posting, Reply, Written,
 };
-use crate::{InstanceId, Json, Mail, MailId, NewSignal, Result};
+use crate::{InstanceId, Json, KeptId, KeptSignal, Mail, MailId, NewSignal, Result};
 
 const DUE: &str = "select v.mail::text, v.next, v.at from dormouse.mail_due($1) v";
-const POST: &str = "select v.results, (v.effects).* from dormouse.post($1, $2, $3, $4, $5, $6) v";
+const POST: &str = "select v.results, (v.effects).* from dormouse.post($1, $2, $3, $4, $5, $6, $7, $8) v";
 
 impl MailStore for PostgresStore {
     fn mail_due(&self, rows_max: usize) -> Reply<'_, MailDue> {
@@ -33,6 +36,18 @@ impl MailStore for PostgresStore {
 
     fn post(&self, batch: Vec<Post>, bounds: MailBounds) -> Reply<'_, Written<Vec<Posted>>> {
         Box::pin(self.post_all(batch, bounds))
+    }
+
+    fn kept(&self, namespace: String, filter: KeptFilter, bounds: Bounds) -> Reply<'_, Portion<KeptSignal>> {
+        Box::pin(kept::list(&self.db, namespace, filter, bounds))
+    }
+
+    fn kept_counts(&self, namespace: Option<String>) -> Reply<'_, Vec<KeptCount>> {
+        Box::pin(kept::counts(&self.db, namespace))
+    }
+
+    fn drop_kept(&self, namespace: String, id: KeptId) -> Reply<'_, bool> {
+        Box::pin(kept::drop_one(&self.db, namespace, id))
     }
 
     fn mail_of(&self, sender: InstanceId, rows_max: usize) -> Reply<'_, Vec<MailView>> {
@@ -55,10 +70,12 @@ impl PostgresStore {
         };
         let (hows, reasons): (Vec<&str>, Vec<Option<String>>) = batch.iter().map(how).unzip();
         let (inbox_max, inbox_bytes_max) = bounds(limits.inbox_max);
+        let (kept_max, kept_bytes_max) = kept_bounds(limits.kept_max);
         let depth_max = i32::try_from(limits.depth_max).unwrap_or(i32::MAX);
         let statement = || {
             let query = sqlx::query(POST).bind(&ids).bind(&hows).bind(&reasons);
-            query.bind(inbox_max).bind(inbox_bytes_max).bind(depth_max)
+            let query = query.bind(inbox_max).bind(inbox_bytes_max).bind(depth_max);
+            query.bind(kept_max).bind(kept_bytes_max)
         };
         let row = self.engine.one(statement).await?;
         let results: Vec<String> = row.value("results")?;
@@ -89,12 +106,9 @@ struct Found {
 impl Found {
     fn due(self) -> DueMail {
         let Self { id, namespace, tries, address, name, dedup_key, payload } = self;
-        let signal = name.zip(payload).map(|(name, payload)| NewSignal {
-            name,
-            payload: Json::trusted(payload),
-            dedup_key,
-            trace: None,
-        });
+        let signal = name
+            .zip(payload)
+            .map(|(name, payload)| NewSignal { dedup_key, ..NewSignal::new(name, Json::trusted(payload)) });
         let signal = address.as_deref().and_then(target).zip(signal);
         DueMail { id: MailId(id), namespace, tries, signal }
     }
@@ -123,6 +137,7 @@ pub(super) struct Sent<'a> {
     address: Option<String>,
     name: Option<&'a str>,
     dedup_key: Option<&'a str>,
+    keep_us: Option<i64>,
     in_us: Option<i64>,
     body: Body<'a>,
 }
@@ -158,6 +173,11 @@ impl<'a> Sent<'a> {
             }
             Mail::Cancel { reason, .. } => (None, None, None, Body::Reason(reason.as_deref())),
         };
-        Self { kind: mail.kind(), address: mail.address(), name, dedup_key, in_us, body }
+        let keep_for = match mail {
+            Mail::Signal { signal, .. } => signal.keep_for,
+            _ => None,
+        };
+        let keep_us = keep_for.map(micros);
+        Self { kind: mail.kind(), address: mail.address(), name, dedup_key, keep_us, in_us, body }
     }
 }

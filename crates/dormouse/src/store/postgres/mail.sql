@@ -32,9 +32,11 @@ $$;
 create or replace function dormouse.send_mail(p_batch dormouse.decided[], p_owned boolean[], p_now timestamptz)
 returns void language plpgsql as $$
 begin
-    insert into dormouse.mail (sender, seq, namespace, kind, address, name, dedup_key, depth, at, deliver_at, body)
+    insert into dormouse.mail (
+        sender, seq, namespace, kind, address, name, dedup_key, depth, at, deliver_at, keep_us, body
+    )
     select o.id, o.seq + 1, i.namespace, m.piece ->> 'kind', m.piece ->> 'address', m.piece ->> 'name',
-        m.piece ->> 'dedup_key', i.depth + 1, p_now, p_now,
+        m.piece ->> 'dedup_key', i.depth + 1, p_now, p_now, (m.piece ->> 'keep_us')::bigint,
         case when m.piece ->> 'in_us' is null then (m.piece ->> 'body')::json
             else ((m.piece ->> 'body')::jsonb || jsonb_build_object('in_us', null, 'at_us',
                 (extract(epoch from p_now) * 1000000)::bigint + (m.piece ->> 'in_us')::bigint
@@ -73,7 +75,7 @@ $$;
 -- the ids: `delivered`, `undelivered`, `put_off`, `gone`.
 create or replace function dormouse.post(
     p_ids bigint[], p_hows text[], p_reasons text[], p_inbox_max integer, p_inbox_bytes_max bigint,
-    p_depth_max integer, out results text[], out effects dormouse.effects
+    p_depth_max integer, p_kept_max bigint, p_kept_bytes_max bigint, out results text[], out effects dormouse.effects
 ) language plpgsql as $$
 declare
     v_now timestamptz;
@@ -135,7 +137,9 @@ begin
         );
         if cardinality(v_part) > 0 then
             select a.results, a.effects into v_answer
-            from dormouse.post_part(v_group.kind, v_part, p_inbox_max, p_inbox_bytes_max, 100) a;
+            from dormouse.post_part(
+                v_group.kind, v_part, p_inbox_max, p_inbox_bytes_max, p_kept_max, p_kept_bytes_max, 100
+            ) a;
             effects := dormouse.merge(effects, v_answer.effects);
             for place in 1..cardinality(v_part) loop
                 if v_answer.results[place] is null then
@@ -170,7 +174,8 @@ $$;
 -- Delivers pieces of one kind: null for each that was delivered, `busy`, or why it cannot be. If they cannot be had
 -- together, each is tried alone.
 create or replace function dormouse.post_part(
-    p_kind text, p_mail dormouse.mail[], p_inbox_max integer, p_inbox_bytes_max bigint, p_wait_ms integer,
+    p_kind text, p_mail dormouse.mail[], p_inbox_max integer, p_inbox_bytes_max bigint, p_kept_max bigint,
+    p_kept_bytes_max bigint, p_wait_ms integer,
     out results text[], out effects dormouse.effects
 ) language plpgsql as $$
 declare
@@ -184,7 +189,9 @@ begin
                 from dormouse.post_starts(p_mail, p_inbox_max, p_inbox_bytes_max) p;
             when 'signal' then
                 select p.results, p.effects into v_one
-                from dormouse.post_signals(p_mail, p_inbox_max, p_inbox_bytes_max, p_wait_ms) p;
+                from dormouse.post_signals(
+                    p_mail, p_inbox_max, p_inbox_bytes_max, p_kept_max, p_kept_bytes_max, p_wait_ms
+                ) p;
             else
                 select p.results, p.effects into v_one from dormouse.post_cancels(p_mail) p;
         end case;
@@ -201,7 +208,9 @@ begin
     results := '{}';
     for place in 1..cardinality(p_mail) loop
         select p.results, p.effects into v_one
-        from dormouse.post_part(p_kind, p_mail[place:place], p_inbox_max, p_inbox_bytes_max, 5) p;
+        from dormouse.post_part(
+            p_kind, p_mail[place:place], p_inbox_max, p_inbox_bytes_max, p_kept_max, p_kept_bytes_max, 5
+        ) p;
         results := results || v_one.results;
         effects := dormouse.merge(effects, v_one.effects);
     end loop;
@@ -226,7 +235,7 @@ begin
         )
         from unnest(p_mail) with ordinality m (
             id, sender, seq, namespace, kind, address, name, dedup_key, depth, at, deliver_at, tries, undelivered, body,
-            place
+            keep_us, place
         ) order by m.place
     );
     select i.ids, i.holders, i.signals, i.effects into v_inserted from dormouse.insert_all(v_batch) i;
@@ -255,34 +264,58 @@ begin
 end
 $$;
 
--- Delivers signals to those instances that can be had at once.
+-- Delivers signals to those instances that can be had at once, and keeps those that are to be kept.
 create or replace function dormouse.post_signals(
-    p_mail dormouse.mail[], p_inbox_max integer, p_inbox_bytes_max bigint, p_wait_ms integer,
-    out results text[], out effects dormouse.effects
+    p_mail dormouse.mail[], p_inbox_max integer, p_inbox_bytes_max bigint, p_kept_max bigint, p_kept_bytes_max bigint,
+    p_wait_ms integer, out results text[], out effects dormouse.effects
 ) language plpgsql as $$
 declare
+    v_sent json;
     v_delivered record;
+    v_results text[];
+    v_places integer[];
+    v_kept record;
 begin
-    select d.results, d.effects into v_delivered from dormouse.deliver_what_can_be((
+    v_sent := (
         select json_agg(json_build_object(
             'ord', m.place, 'call', m.place, 'namespace', m.namespace, 'id', dormouse.address_id(m.address),
             'key', dormouse.address_key(m.address), 'name', m.name, 'payload', m.body::text,
             'dedup_key', m.dedup_key, 'inbox_max', p_inbox_max, 'inbox_bytes_max', p_inbox_bytes_max,
-            'trace', (select i.trace from dormouse.instances i where i.id = m.sender)
+            'trace', (select i.trace from dormouse.instances i where i.id = m.sender),
+            'keep_us', m.keep_us, 'kept_max', p_kept_max, 'kept_bytes_max', p_kept_bytes_max
         ) order by m.place)
         from unnest(p_mail) with ordinality m (
             id, sender, seq, namespace, kind, address, name, dedup_key, depth, at, deliver_at, tries, undelivered, body,
-            place
+            keep_us, place
         )
-    ), p_wait_ms) d;
+    );
+    select d.results, d.effects into v_delivered from dormouse.deliver_what_can_be(v_sent, p_wait_ms) d;
+    v_results := v_delivered.results;
     effects := v_delivered.effects;
+    -- Those that found nobody, numbered anew.
+    select array_agg(p.place order by p.place) into v_places
+    from unnest(p_mail, v_results) with ordinality p (
+        id, sender, seq, namespace, kind, address, name, dedup_key, depth, at, deliver_at, tries, undelivered, body,
+        keep_us, result, place
+    ) where p.keep_us is not null and p.result = 'no_target';
+    if v_places is not null then
+        select k.results, k.effects into v_kept from dormouse.keep((
+            select json_agg(jsonb_set((v_sent -> (p.place - 1))::jsonb, '{ord}', to_jsonb(p.ord)) order by p.ord)
+            from unnest(v_places) with ordinality p (place, ord)
+        )) k;
+        effects := dormouse.merge(effects, v_kept.effects);
+        for place in 1..cardinality(v_places) loop
+            v_results[v_places[place]] := v_kept.results[place];
+        end loop;
+    end if;
     results := array(
         select case r.result
             when 'busy' then 'busy'
             when 'no_target' then 'the target is unknown or has ended'
             when 'inbox_full' then 'the inbox of the target is full'
+            when 'kept_full' then 'no more signals can be kept in this namespace'
         end
-        from unnest(v_delivered.results) with ordinality r (result, place) order by r.place
+        from unnest(v_results) with ordinality r (result, place) order by r.place
     );
 end
 $$;

@@ -231,6 +231,7 @@ declare
     v_change dormouse.change;
     v_was_parked boolean;
     v_bytes bigint;
+    v_received dormouse.effects;
 begin
     id := dormouse.find(p_namespace, p_id, p_key);
     perform dormouse.lock(array[id], '{}', true);
@@ -282,6 +283,10 @@ begin
             update dormouse.instances o set cancel_reason = null, cancelled_with = null where o.id = i.id;
         end if;
         effects := dormouse.apply(array[v_change], v_now);
+        if i.key is not null then
+            v_received := dormouse.receive_kept(array[i.namespace], array[i.key], array[i.id]);
+            effects := dormouse.merge(effects, v_received);
+        end if;
     end if;
 end
 $$;

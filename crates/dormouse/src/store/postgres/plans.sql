@@ -17,7 +17,8 @@ begin
             'reap', 'take_back', 'release', 'cancel_one',
             'cancel_held', 'fail_rival', 'set_aside', 'reading', 'is_large_round', 'refuse_overfull', 'retry', 'pause', 'tag', 'collect_ended', 'collect_events', 'admit', 'tidy',
             'complete', 'outbox', 'sent', 'lend', 'lend_overdue', 'allows', 'held_until', 'hold_transport', 'let_go', 'set_transport', 'close_breaker', 'judge', 'assign', 'report', 'set_limit', 'settle_limits', 'limit_use',
-            'mail_due', 'post', 'send_mail', 'note_undelivered'
+            'mail_due', 'post', 'send_mail', 'note_undelivered', 'keep', 'receive_kept', 'remove_kept', 'expire_kept',
+            'drop_kept', 'fold_kept'
         )
     loop
         execute format('alter function %s set enable_seqscan = off', verb);

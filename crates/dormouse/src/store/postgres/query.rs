@@ -229,7 +229,7 @@ fn listing(filter: &Filter) -> Statement<'_> {
 }
 
 /// The rows of a statement that ends by itself where the bounds are reached, and says in each row whether there are more.
-async fn portion<'q, T>(
+pub(super) async fn portion<'q, T>(
     db: &Db,
     Bounds { rows_max, bytes_max }: Bounds,
     statement: impl Fn() -> Statement<'q>,

@@ -35,6 +35,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0025_indexes.sql"),
     include_str!("migrations/0026_traces.sql"),
     include_str!("migrations/0027_sends.sql"),
+    include_str!("migrations/0028_kept.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
 const FUNCTIONS: &[&str] = &[
@@ -54,6 +55,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("unit.sql"),
     include_str!("complete.sql"),
     include_str!("deliver.sql"),
+    include_str!("kept.sql"),
     include_str!("insert.sql"),
     include_str!("turns.sql"),
     include_str!("claim.sql"),

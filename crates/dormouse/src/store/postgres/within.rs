@@ -5,6 +5,7 @@ use sqlx::postgres::PgRow;
 
 use super::deliver::{self, address};
 use super::insert::{arrivals, inserted};
+use super::kept;
 use super::types::Columns;
 use crate::store::{Addressee, Delivery};
 use crate::{Delivered, Inserted, NewInstance, Result, Target};
@@ -13,6 +14,8 @@ const INSERT: &str = "select v.ids, v.holders, v.signals::text, (v.effects).*, d
     from dormouse.insert($1::json) v";
 const DELIVER: &str = "select v.results, v.ids, v.wokes, (v.effects).*, dormouse.poke(v.effects) \
     from dormouse.deliver($1::json) v";
+const KEEP: &str = "select v.results, v.ids, v.wokes, v.until_us, (v.effects).*, dormouse.poke(v.effects) \
+    from dormouse.keep($1::json) v";
 
 /// Inserts instances, each with its signals, and returns the result of each.
 pub(crate) async fn insert_in(conn: &mut PgConnection, batch: Vec<NewInstance>) -> Result<Vec<Inserted>> {
@@ -26,7 +29,11 @@ pub(crate) async fn insert_in(conn: &mut PgConnection, batch: Vec<NewInstance>) 
 
 /// Delivers a signal and returns the result.
 pub(crate) async fn deliver_in(conn: &mut PgConnection, delivery: Delivery) -> Result<Delivered> {
-    let sent = deliver::delivery(&delivery)?;
+    let sent = deliver::deliveries(std::slice::from_ref(&delivery))?;
+    if delivery.signal.keep_for.is_some() {
+        let row = sqlx::query(KEEP).bind(&sent).persistent(false).fetch_one(conn).await?;
+        return Ok(kept::answers(&row)?.pop().expect("one signal, one answer"));
+    }
     let row = sqlx::query(DELIVER).bind(&sent).persistent(false).fetch_one(conn).await?;
     Ok(deliver::answers(&row)?.delivered().pop().flatten().expect("one signal, one answer"))
 }

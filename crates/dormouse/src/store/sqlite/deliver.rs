@@ -5,6 +5,7 @@ use std::collections::btree_map::Entry;
 
 use rusqlite::params;
 
+use super::kept::keep;
 use super::row::Row;
 use super::tx::{Tx, resolve};
 use crate::rules::{self, Head};
@@ -18,7 +19,13 @@ pub(super) fn deliver(tx: &mut Tx<'_>, batch: &[Delivery]) -> Result<Vec<Deliver
         let Delivery { namespace, signal, inbox_max, .. } = delivery;
         Sent { target, namespace: Some(namespace), signal, inbox_max: *inbox_max }
     });
-    deliver_to(tx, sent)
+    let mut delivered = deliver_to(tx, sent)?;
+    for (delivery, answer) in batch.iter().zip(&mut delivered) {
+        if *answer == Delivered::NoTarget {
+            *answer = keep(tx, delivery)?;
+        }
+    }
+    Ok(delivered)
 }
 
 /// A signal on its way.
@@ -106,7 +113,7 @@ impl<'a> Addressed<'a> {
 }
 
 fn store(tx: &Tx<'_>, head: &Head, sent: &Sent<'_>) -> Result<Delivered> {
-    let NewSignal { name, payload, dedup_key, trace } = sent.signal;
+    let NewSignal { name, payload, dedup_key, trace, .. } = sent.signal;
     let payload = payload.as_str();
     if !sent.inbox_max.allows(head.inbox as usize + 1, head.inbox_bytes + payload.len() as u64) {
         let is_there = "select 1 from signals where instance = ?1 and dedup_key = ?2";
@@ -140,7 +147,7 @@ fn wake(
                 continue;
             }
         }
-        let NewSignal { name, payload, dedup_key, trace } = signal.clone();
+        let NewSignal { name, payload, dedup_key, trace, .. } = signal.clone();
         let (at, trace) = (tx.now(), Trace::stored(trace));
         let signal = InboxSignal { id, name, payload, dedup_key, at, trace };
         rules::wake_by_signal(&mut row.change, &signal, tx.now());

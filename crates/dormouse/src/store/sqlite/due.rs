@@ -3,6 +3,7 @@
 use rusqlite::OptionalExtension;
 
 use super::barrier;
+use super::kept::expire_kept;
 use super::tx::{Tx, timestamp};
 use super::units;
 use crate::rules;
@@ -46,5 +47,7 @@ pub(super) fn due(tx: &mut Tx<'_>, rows_max: usize) -> Result<Due> {
     }
     let next: Option<i64> =
         tx.sql(include_str!("due_next.sql"))?.query_row([], |row| row.get(0)).optional()?.flatten();
-    Ok(Due { woken, next: next.map(timestamp) })
+    let (expired, next_expiry) = expire_kept(tx, rows_max)?;
+    let next = next.into_iter().chain(next_expiry).min();
+    Ok(Due { woken, expired, next: next.map(timestamp) })
 }

@@ -4,12 +4,13 @@ use rusqlite::params;
 
 use super::counts::Place;
 use super::deliver::{Sent, deliver_to};
+use super::kept::{Received, receive_kept};
 use super::row::{names_text, run_columns};
 use super::tx::Tx;
 use crate::limits::sorted;
 use crate::rules::{self, Begun};
 use crate::share::own_share;
-use crate::{Children, History, Inserted, InstanceId, NewInstance, Result, Status};
+use crate::{Children, History, InboxMax, Inserted, InstanceId, NewInstance, Result, Status};
 
 /// Whose child an instance is.
 #[derive(Clone, Copy)]
@@ -49,9 +50,21 @@ pub(super) fn insert(
     for (index, new) in batch.iter().enumerate() {
         inserted.push(insert_one(tx, new, parentage.map(|parentage| (parentage, index)))?);
     }
-    let sent = batch.iter().zip(&inserted).flat_map(|(new, inserted)| {
+    let mut rooms = Vec::with_capacity(batch.len());
+    for (new, inserted) in batch.iter().zip(&inserted) {
+        let received = match (&new.key, inserted) {
+            (Some(key), Inserted::New(id)) => receive_kept(tx, &new.namespace, key, *id)?,
+            _ => Received::default(),
+        };
+        // What was kept for a new instance takes no room from what comes with it.
+        let InboxMax { signals, bytes } = new.inbox_max;
+        rooms.push(InboxMax {
+            signals: signals.saturating_add(received.signals),
+            bytes: bytes.saturating_add(received.bytes),
+        });
+    }
+    let sent = batch.iter().zip(&inserted).zip(rooms).flat_map(|((new, inserted), inbox_max)| {
         let target = Some(inserted.id());
-        let inbox_max = new.inbox_max;
         new.signals.iter().map(move |signal| Sent { target, namespace: None, signal, inbox_max })
     });
     let mut delivered = deliver_to(tx, sent)?.into_iter();

@@ -4,20 +4,22 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow, params};
 
-use super::SqliteStore;
 use super::deliver::deliver;
 use super::insert::{Sender, insert_sent};
+use super::kept;
 use super::operate::cancel;
 use super::tx::{Tx, timestamp};
-use crate::clock::later;
+use super::{SqliteStore, quiet};
+use crate::clock::{later, micros};
 use crate::rules::{self, Change, Head, Undelivered};
 use crate::store::mail::{reason, target};
 use crate::store::{
-    CancelRequest, Delivery, DueMail, MailBounds, MailDue, MailStore, MailView, Post, Posted, Posting, Reply,
-    Written,
+    Bounds, CancelRequest, Delivery, DueMail, KeptCount, KeptFilter, MailBounds, MailDue, MailStore,
+    MailView, Portion, Post, Posted, Posting, Reply, Written,
 };
 use crate::{
-    Delivered, Error, Inserted, InstanceId, Json, Mail, MailId, NewInstance, NewSignal, Result, Status, When,
+    Delivered, Error, Inserted, InstanceId, Json, KeptId, KeptSignal, Mail, MailId, NewInstance, NewSignal,
+    Result, Status, When,
 };
 
 /// How long a piece is put off: four times as long each time, up to this. A lock of an instance that parks is over soon.
@@ -43,6 +45,18 @@ impl MailStore for SqliteStore {
         })
     }
 
+    fn kept(&self, namespace: String, filter: KeptFilter, bounds: Bounds) -> Reply<'_, Portion<KeptSignal>> {
+        self.read(move |conn| kept::list(conn, &namespace, &filter, bounds))
+    }
+
+    fn kept_counts(&self, namespace: Option<String>) -> Reply<'_, Vec<KeptCount>> {
+        self.read(move |conn| kept::counts(conn, namespace.as_deref()))
+    }
+
+    fn drop_kept(&self, namespace: String, id: KeptId) -> Reply<'_, bool> {
+        quiet(self.write(move |tx| kept::drop_one(tx, &namespace, id)))
+    }
+
     fn mail_of(&self, sender: InstanceId, rows_max: usize) -> Reply<'_, Vec<MailView>> {
         self.read(move |conn| {
             let mut sql = conn.prepare_cached(include_str!("mail_of.sql"))?;
@@ -55,20 +69,20 @@ impl MailStore for SqliteStore {
 /// Writes the mail of a change, which the event of this number sends.
 pub(super) fn send(tx: &mut Tx<'_>, change: &Change, seq: u64) -> Result<()> {
     for mail in &change.mail {
-        let (name, dedup_key, body) = match mail {
+        let (name, dedup_key, body, keep_for) = match mail {
             Mail::Start(new) => {
                 // A start after a while counts from the commit, however long its delivery takes.
                 let start_at = new.start_at.map(|when| When::At(when.moment(tx.now())));
                 let new = NewInstance { start_at, ..(**new).clone() };
                 let body = serde_json::to_string(&new).expect("an instance can be written");
-                (Some(new.machine), None, body)
+                (Some(new.machine), None, body, None)
             }
             Mail::Signal { signal, .. } => {
-                let NewSignal { name, payload, dedup_key, .. } = signal.clone();
-                (Some(name), dedup_key, payload.as_str().to_owned())
+                let NewSignal { name, payload, dedup_key, keep_for, .. } = signal.clone();
+                (Some(name), dedup_key, payload.as_str().to_owned(), keep_for)
             }
             Mail::Cancel { reason, .. } => {
-                (None, None, serde_json::to_string(reason).expect("a text can be written"))
+                (None, None, serde_json::to_string(reason).expect("a text can be written"), None)
             }
         };
         tx.sql(include_str!("mail_send.sql"))?.execute(params![
@@ -80,7 +94,8 @@ pub(super) fn send(tx: &mut Tx<'_>, change: &Change, seq: u64) -> Result<()> {
             name,
             dedup_key,
             tx.now_us(),
-            body
+            body,
+            keep_for.map(micros)
         ])?;
         tx.effects.mail = true;
     }
@@ -118,6 +133,7 @@ struct Piece {
     namespace: String,
     address: Option<String>,
     dedup_key: Option<String>,
+    keep_for: Option<Duration>,
     depth: u32,
     body: Box<str>,
 }
@@ -172,9 +188,11 @@ fn delivered(tx: &mut Tx<'_>, piece: &Piece, bounds: MailBounds) -> Result<Optio
             .query_row([piece.view.sender.0], |row| row.get(0))
             .optional()?
             .flatten();
-        let signal = NewSignal { name, payload, dedup_key: piece.dedup_key.clone(), trace };
-        let (namespace, target, inbox_max) = (namespace.clone(), to, bounds.inbox_max);
-        let answers = deliver(tx, &[Delivery { namespace, target, signal, inbox_max }])?;
+        let (dedup_key, keep_for) = (piece.dedup_key.clone(), piece.keep_for);
+        let signal = NewSignal { name, payload, dedup_key, trace, keep_for };
+        let MailBounds { inbox_max, kept_max, .. } = bounds;
+        let (namespace, target) = (namespace.clone(), to);
+        let answers = deliver(tx, &[Delivery { namespace, target, signal, inbox_max, kept_max }])?;
         return Ok(answers.into_iter().find_map(why_not));
     }
     let reason: Option<String> = serde_json::from_str(&piece.body).map_err(|_| strange(piece))?;
@@ -203,9 +221,10 @@ fn started(tx: &mut Tx<'_>, piece: &Piece, bounds: MailBounds) -> Result<Option<
 
 fn why_not(delivered: Delivered) -> Option<String> {
     match delivered {
-        Delivered::Accepted { .. } | Delivered::Duplicate => None,
+        Delivered::Accepted { .. } | Delivered::Duplicate | Delivered::Kept { .. } => None,
         Delivered::NoTarget => Some(reason::NO_TARGET.to_owned()),
         Delivered::InboxFull => Some(reason::INBOX_FULL.to_owned()),
+        Delivered::KeptFull => Some(reason::KEPT_FULL.to_owned()),
     }
 }
 
@@ -253,6 +272,7 @@ fn piece(row: &SqlRow<'_>) -> rusqlite::Result<Piece> {
         namespace: row.get("namespace")?,
         address: row.get("address")?,
         dedup_key: row.get("dedup_key")?,
+        keep_for: row.get::<_, Option<i64>>("keep_us")?.map(|us| Duration::from_micros(us.unsigned_abs())),
         depth: row.get("depth")?,
         body: row.get("body")?,
     })

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::OptionalExtension;
 
+use super::kept::receive_kept;
 use super::row::{Row, names, names_text};
 use super::tx::Tx;
 use super::undo::{ask_to_undo, forget_request, undoes};
@@ -117,7 +118,11 @@ pub(super) fn retry(
     let last = LastWait { until: last_deadline(tx, row.id())?, was_unit: units::has_unit(tx, row.head())? };
     rules::retry(&mut row.change, at, last, tx.now());
     tx.save(&mut row)?;
-    Ok(row.id())
+    let Head { id, namespace, key, .. } = row.head();
+    if let Some(key) = key {
+        receive_kept(tx, namespace, key, *id)?;
+    }
+    Ok(*id)
 }
 
 /// The deadline of an instance's last await, as its history has it.

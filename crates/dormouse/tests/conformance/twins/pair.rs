@@ -107,7 +107,13 @@ impl Pair {
                 let [left, right] = [Side::Left, Side::Right].map(|side| {
                     let deliver = |(whom, signal): &(Whom, _)| {
                         let (namespace, target) = self.target(whom, side);
-                        Delivery { namespace, target, signal: Clone::clone(signal), inbox_max: INBOX_MAX }
+                        Delivery {
+                            namespace,
+                            target,
+                            signal: Clone::clone(signal),
+                            inbox_max: INBOX_MAX,
+                            kept_max: dormouse::KeptMax::default(),
+                        }
                     };
                     batch.iter().map(deliver).collect::<Vec<_>>()
                 });
