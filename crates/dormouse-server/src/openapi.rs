@@ -153,6 +153,10 @@ fn path_parameter(name: &str) -> Value {
             json!({ "type": "string", "pattern": "^-?[0-9]{1,18}$" }),
             "The signal's id, as the inbox shows it.",
         ),
+        "kept" => (
+            json!({ "type": "string", "pattern": "^-?[0-9]{1,18}$" }),
+            "The kept signal's id, as the list shows it.",
+        ),
         "queue" => (json!({ "type": "string", "minLength": 1, "maxLength": 255 }), "The queue's name."),
         "limit" => (
             json!({ "type": "string", "minLength": 1, "maxLength": 255 }),

@@ -216,6 +216,19 @@ fn every_command_works(place: &Place) {
     assert!(place.text(&["shares"]).contains("tenant-7"));
     place.fails(4, &["weigh", "tenant-7", "0"]);
 
+    place.fails(3, &["signal", "paid", "--to", "order:9"]);
+    let kept = place.json(&["signal", "paid", "9", "--to", "order:9", "--keep-for", "1h"]);
+    assert_eq!(kept["delivered"], "kept");
+    assert!(place.text(&["explain", "order:9"]).contains("1 signal is kept for it"));
+    let list = place.text(&["kept", "ls", "--key", "order:9"]);
+    assert!(list.contains("order:9") && list.contains("paid"), "{list}");
+    let told = place.text(&["signal", "paid", "--to", "order:9", "--keep-for", "1h"]);
+    assert!(told.starts_with("kept as "), "{told}");
+    let dropped = place.text(&["kept", "drop", &kept["id"].to_string()]);
+    assert_eq!(dropped, format!("kept signal {} is dropped\n", kept["id"]));
+    assert_eq!(place.json(&["kept", "ls"])["signals"], 1);
+    place.fails(4, &["signal", "paid", "--to", "order:9", "--keep-for", "0s"]);
+
     assert!(place.text(&["limits", "ls"]).contains("no limits"));
     let set = place.text(&["limits", "set", "partner/acme", "--width", "3"]);
     assert_eq!(set, "limit partner/acme lets 3 run at a time\n");

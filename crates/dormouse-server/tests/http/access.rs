@@ -56,6 +56,8 @@ const ROUTES: &[(&str, &str, Option<Scope>)] = &[
     ("get", "/v1/queues", Some(Scope::Read)),
     ("post", "/v1/queues/{queue}/pause", Some(Scope::Operate)),
     ("post", "/v1/queues/{queue}/resume", Some(Scope::Operate)),
+    ("get", "/v1/kept", Some(Scope::Read)),
+    ("post", "/v1/kept/{kept}/drop", Some(Scope::Operate)),
     ("get", "/v1/limits", Some(Scope::Read)),
     ("post", "/v1/limits/{limit}", Some(Scope::Operate)),
     ("post", "/v1/limits/{limit}/remove", Some(Scope::Operate)),

@@ -44,6 +44,7 @@ mod events;
 mod input;
 mod instances;
 mod interactions;
+mod kept;
 mod namespaces;
 mod operators;
 mod overview;

@@ -218,3 +218,46 @@ async fn sql_refuses_by_the_keywords_of_a_schema_that_it_knows_and_lets_through_
         assert_eq!(told.is_empty(), fits, "{schema} and {value}: {told}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signal_by_sql_may_be_kept_for_an_instance_to_come() {
+    let world = World::new().await;
+    for unfit in [
+        "select dormouse.signal('k', 'paid', keep_for => interval '0')",
+        "select dormouse.signal('k', 'paid', keep_for => interval '-1 hour')",
+        "select dormouse.signal('k', 'paid', keep_for => interval '367 days')",
+    ] {
+        assert_eq!(world.fails(unfit).await.0, "22023", "{unfit}");
+    }
+    assert_eq!(
+        world.fails("select dormouse.signal('k', 'paid')").await.0,
+        "P0002",
+        "it is not kept unless asked for"
+    );
+    let keep = "select dormouse.signal('k', 'paid', '7', dedup_key => 'a', keep_for => interval '1 hour')";
+    assert_eq!(world.one::<String>(keep).await, "kept");
+    assert_eq!(world.one::<String>(keep).await, "duplicate");
+    let start = "select dormouse.start('m', step => 's', version => 1, even_if_unknown => true, key => 'k')";
+    let id = InstanceId(world.one::<i64>(start).await);
+    let inbox = world.client().inbox(id).await.expect("a read");
+    assert_eq!(inbox.iter().map(|signal| signal.payload.as_str()).collect::<Vec<_>>(), ["7"]);
+    assert_eq!(world.one::<String>(keep).await, "duplicate", "its instance remembers");
+    for _ in 0..3 {
+        let many =
+            "select count(*) from (select dormouse.signal('many', 'paid', keep_for => interval '1 hour')
+            from generate_series(1, 100)) kept";
+        assert_eq!(world.one::<i64>(many).await, 100);
+    }
+    let counted = "with counted as (insert into dormouse.kept_counts values ('default', 9699, 0) returning 1)
+        select count(*) from counted";
+    assert_eq!(world.one::<i64>(counted).await, 1, "as if so many more were kept");
+    let last = "select dormouse.signal('last', 'paid', keep_for => interval '1 hour')";
+    assert_eq!(world.one::<String>(last).await, "kept");
+    let full = world.fails("select dormouse.signal('more', 'paid', keep_for => interval '1 hour')").await;
+    assert_eq!(
+        full,
+        ("53400".to_owned(), "no more signals can be kept in the namespace 'default'".to_owned())
+    );
+    let rows: i64 = world.one("select count(*) from dormouse.kept_counts").await;
+    assert!(rows < 150, "the counts are folded: {rows}");
+}

@@ -5,6 +5,7 @@
 
 #[path = "../conformance/postgres.rs"]
 mod database;
+mod kept;
 mod others;
 mod scene;
 mod table;

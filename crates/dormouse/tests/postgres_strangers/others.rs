@@ -19,17 +19,17 @@ const SOON: Duration = Duration::from_secs(2);
 /// Only a failure takes that long.
 const AFTER: Duration = Duration::from_secs(30);
 
-async fn new_database() -> Database {
+pub(crate) async fn new_database() -> Database {
     let database = Database::new("2030-01-01T00:00:00Z".parse().expect("a moment")).await;
     database.let_time_pass().await;
     database
 }
 
-async fn connect(database: &Database) -> PgConnection {
+pub(crate) async fn connect(database: &Database) -> PgConnection {
     PgConnection::connect(&database.url).await.expect("it connects")
 }
 
-async fn execute(conn: &mut PgConnection, sql: impl Into<String>) {
+pub(crate) async fn execute(conn: &mut PgConnection, sql: impl Into<String>) {
     let sql = sql.into();
     sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(conn).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
 }
@@ -40,7 +40,7 @@ async fn number(conn: &mut PgConnection, sql: &'static str) -> i64 {
 }
 
 /// Waits until so many sessions wait for a lock.
-async fn until_waiting(conn: &mut PgConnection, sessions: i64) {
+pub(crate) async fn until_waiting(conn: &mut PgConnection, sessions: i64) {
     let sql = "select count(distinct pid) from pg_locks where not granted
         and (database is null or database = (select oid from pg_database where datname = current_database()))";
     let waiting = async {

@@ -11,7 +11,7 @@ use super::insert::Answers;
 use super::query::portion;
 use super::types::Columns;
 use crate::store::{Bounds, Delivery, KeptCount, KeptFilter, Portion, Written};
-use crate::{Delivered, Error, KeptId, KeptMax, KeptSignal, Result};
+use crate::{Delivered, KeptId, KeptMax, KeptSignal, Result};
 
 const SQL: &str =
     "select v.results, v.ids, v.wokes, v.until_us, (v.effects).* from dormouse.keep($1::json, $2) v";
@@ -47,18 +47,21 @@ pub(super) async fn deliver(
 pub(super) fn answers(row: &PgRow) -> Result<Vec<Delivered>> {
     let Answers { results, ids, wokes } = delivered(row)?;
     let untils: Vec<Option<i64>> = row.value("until_us")?;
-    let answer =
-        |(((result, id), woke), until): (((String, Option<i64>), bool), Option<i64>)| match (id, until) {
+    let mut answers = Vec::with_capacity(results.len());
+    for (((result, id), woke), until) in results.into_iter().zip(ids).zip(wokes).zip(untils) {
+        let answer = match (id, until) {
             (Some(id), Some(until)) => {
                 let until = Timestamp::from_microsecond(until).unwrap_or(Timestamp::MAX);
-                Ok(Delivered::Kept { id: KeptId(id), until })
+                Some(Delivered::Kept { id: KeptId(id), until })
             }
-            _ => {
-                let one = Answers { results: vec![result], ids: vec![id], wokes: vec![woke] };
-                one.delivered().pop().flatten().ok_or_else(|| Error::Busy("its instance is locked".into()))
-            }
+            _ => Answers { results: vec![result], ids: vec![id], wokes: vec![woke] }
+                .delivered()
+                .pop()
+                .flatten(),
         };
-    results.into_iter().zip(ids).zip(wokes).zip(untils).map(answer).collect()
+        answers.push(answer.expect("whoever waits has an answer"));
+    }
+    Ok(answers)
 }
 
 /// How much may be kept, as the database takes it.

@@ -46,6 +46,8 @@ declare
     v_now timestamptz;
     v_delivered record;
     v_holder bigint;
+    v_namespace text; -- the key that was locked last
+    v_key text;
     v_same record;
     v_sum record;
     d record;
@@ -64,8 +66,13 @@ begin
         -- In the order in which starts insert their keys.
         order by s.namespace collate "C", s.key collate "C", s.ord
     loop
-        v_holder := dormouse.lock_key(d.namespace, d.key);
+        v_holder := null;
+        if (d.namespace, d.key) is distinct from (v_namespace, v_key) then
+            v_holder := dormouse.lock_key(d.namespace, d.key);
+        end if;
         if v_holder is null then
+            v_namespace := d.namespace;
+            v_key := d.key;
             select i.id into v_holder from dormouse.instances i
             where i.id = dormouse.find_key(d.namespace, d.key) and i.status not in ('done', 'failed', 'cancelled');
         end if;

@@ -20,10 +20,13 @@ pub(super) fn deliver(tx: &mut Tx<'_>, batch: &[Delivery]) -> Result<Vec<Deliver
         Sent { target, namespace: Some(namespace), signal, inbox_max: *inbox_max }
     });
     let mut delivered = deliver_to(tx, sent)?;
-    for (delivery, answer) in batch.iter().zip(&mut delivered) {
-        if *answer == Delivered::NoTarget {
-            *answer = keep(tx, delivery)?;
-        }
+    let mut unheard: Vec<_> = batch.iter().zip(&mut delivered).collect();
+    unheard
+        .retain(|(delivery, answer)| delivery.signal.keep_for.is_some() && **answer == Delivered::NoTarget);
+    // In the order of the keys, as on PostgreSQL, where they are locked in it.
+    unheard.sort_by_key(|(delivery, _)| (&delivery.namespace, delivery.target.to_string()));
+    for (delivery, answer) in unheard {
+        *answer = keep(tx, delivery)?;
     }
     Ok(delivered)
 }

@@ -61,9 +61,12 @@ impl Random {
         if self.1.u32(..25) == 0 {
             return self.transport();
         }
+        if self.1.u32(..60) == 0 {
+            return Op::DropKept { namespace: NAMESPACES[self.1.usize(..3)], place: self.1.usize(..4) };
+        }
         match self.0.u32(0..229) {
             0..13 => Op::Insert(self.some(3, Self::instance)),
-            13..30 => Op::Deliver(self.some(3, |random| (random.whom(Whom::Waiting), random.signal()))),
+            13..30 => Op::Deliver(self.some(3, |random| (random.whom(Whom::Waiting), random.perhaps_kept()))),
             30..55 => Op::Claim(self.claim()),
             55..104 => Op::Commit(self.some(4, Self::outcome)),
             104..112 => Op::Due { rows_max: self.bound() },
@@ -314,6 +317,15 @@ impl Random {
         match self.perhaps(3, |random| random.of(&DEDUPS)) {
             Some(key) => signal.dedup(key),
             None => signal,
+        }
+    }
+
+    /// To be kept or not is drawn from the second stream.
+    fn perhaps_kept(&mut self) -> NewSignal {
+        let signal = self.signal();
+        match self.1.u32(..2) {
+            0 => signal,
+            _ => signal.keep_for(Duration::from_micros(self.1.u64(1..100_000_000))),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Reading all there is to see, and comparing it.
 
-use dormouse::store::{Bounds, Events};
-use dormouse::{Instance, InstanceId};
+use dormouse::store::{Bounds, Events, KeptFilter};
+use dormouse::{Instance, InstanceId, KeptSignal};
 
 use super::names::{Ids, Told, told};
 use super::pair::{Difference, Pair};
@@ -98,6 +98,15 @@ impl Pair {
             same("unit", &told(Ok(left), &here), &told(Ok(right), &there))?;
             same("items", &told(Ok(left_items), &here), &told(Ok(right_items), &there))?;
         }
+        for namespace in ["default", "other"] {
+            let (mut left, mut right) = self.kept(namespace).await;
+            let kept = left.iter_mut().chain(&mut right);
+            kept.for_each(|kept| kept.id = dormouse::KeptId(0));
+            same("kept", &format!("{left:#?}"), &format!("{right:#?}"))?;
+        }
+        let [left_counts, right_counts] = [&self.left, &self.right].map(|kit| kit.store.kept_counts(None));
+        let counts = (left_counts.await.expect("a read"), right_counts.await.expect("a read"));
+        same("kept counts", &format!("{:#?}", counts.0), &format!("{:#?}", counts.1))?;
         for instance in left.iter().filter(changed) {
             let id_there = InstanceId(self.names.instances.right(instance.id.0));
             let left = self.left.store.history(instance.id, Events::After(0), Bounds::rows(1000)).await;
@@ -111,6 +120,13 @@ impl Pair {
         }
         self.seen = left.into_iter().map(|instance| (instance.id, instance)).collect();
         Ok(())
+    }
+
+    /// What is kept in a namespace, on both.
+    pub(super) async fn kept(&self, namespace: &str) -> (Vec<KeptSignal>, Vec<KeptSignal>) {
+        let [left, right] = [&self.left, &self.right]
+            .map(|kit| kit.store.kept(namespace.to_owned(), KeptFilter::default(), Bounds::rows(100)));
+        (left.await.expect("a read").items, right.await.expect("a read").items)
     }
 
     /// Compares the feeds of changes: each instance's events are told in their order. That of events of several
@@ -129,7 +145,7 @@ impl Pair {
 
     /// Counts the words of an answer that tell one kind of it from another.
     pub(super) fn note_words(&mut self, answer: &str) {
-        const WORDS: [&str; 27] = [
+        const WORDS: [&str; 29] = [
             "Admitted",
             "Repeat",
             "Unknown",
@@ -157,6 +173,8 @@ impl Pair {
             "StaleSeq",
             "NoSignal",
             "at most 8 tags",
+            "Kept {",
+            "KeptFull",
         ];
         for word in WORDS.into_iter().filter(|word| answer.contains(word)) {
             *self.met.entry(word.to_owned()).or_default() += 1;

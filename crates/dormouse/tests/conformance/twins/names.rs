@@ -262,6 +262,8 @@ impl Told for Delivered {
     fn told(self, ids: &Ids<'_>) -> Self {
         match self {
             Self::Accepted { id, woke } => Self::Accepted { id: id.told(ids), woke },
+            // Which number a kept signal has is a store's own matter; the lists are compared.
+            Self::Kept { until, .. } => Self::Kept { id: dormouse::KeptId(0), until },
             other => other,
         }
     }

@@ -12,6 +12,11 @@ use dormouse::{Json, LaneChange, NewInstance, NewSignal, Status, Transition, Tra
 pub enum Op {
     Insert(Vec<New>),
     Deliver(Vec<(Whom, NewSignal)>),
+    DropKept {
+        namespace: &'static str,
+        /// Its place in the list.
+        place: usize,
+    },
     Claim(Claim),
     Commit(Vec<Outcome>),
     Due {

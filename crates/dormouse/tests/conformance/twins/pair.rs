@@ -10,7 +10,8 @@ use dormouse::store::{
 };
 use dormouse::{
     Declaration, Error, InboxMax, InboxSignal, Inserted, Instance, InstanceId, Interaction, InteractionId,
-    Json, Limit, Process, Run, SignalId, Status, Target, Transition, UnitId, UnitView, WorkerId,
+    Json, KeptId, KeptMax, Limit, Process, Run, SignalId, Status, Target, Transition, UnitId, UnitView,
+    WorkerId,
 };
 
 use super::look::same;
@@ -23,6 +24,7 @@ type Asked = (Option<UnitView>, Vec<Interaction>);
 
 /// How much an inbox may hold: so little that some signals find it full.
 const INBOX_MAX: InboxMax = InboxMax { signals: 4, bytes: 100 };
+const KEPT_MAX: KeptMax = KeptMax { signals: 2, bytes: 40 };
 
 /// How they differ.
 pub type Difference = String;
@@ -112,12 +114,19 @@ impl Pair {
                             target,
                             signal: Clone::clone(signal),
                             inbox_max: INBOX_MAX,
-                            kept_max: dormouse::KeptMax::default(),
+                            kept_max: KEPT_MAX,
                         }
                     };
                     batch.iter().map(deliver).collect::<Vec<_>>()
                 });
                 self.both(|store, side| store.deliver(side.of(&left, &right).clone())).await?;
+            }
+            Op::DropKept { namespace, place } => {
+                let (left, right) = self.kept(namespace).await;
+                let ids = left.get(*place).zip(right.get(*place)).map(|(left, right)| (left.id, right.id));
+                let (left, right) = ids.unwrap_or((KeptId(1 << 40), KeptId(1 << 40)));
+                self.both(|store, side| store.drop_kept((*namespace).to_owned(), *side.of(&left, &right)))
+                    .await?;
             }
             Op::Claim(claim) => self.claim(claim).await?,
             Op::Commit(batch) => self.commit(batch).await?,
