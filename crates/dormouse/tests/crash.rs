@@ -22,7 +22,7 @@ use dormouse::{
 use tempfile::TempDir;
 
 use self::child::{Order, Picking, machines};
-use self::errands::{Errands, Told};
+use self::errands::{Errands, Place, Told};
 
 /// How long anything that must happen may take on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -268,7 +268,8 @@ async fn audit(database: &Path, acks: &Acks) {
             assert_eq!(row.machine, <Picking as dormouse::Job>::NAME);
         }
     }
-    acks.errands.check(&rows, &booked_errands(database));
+    acks.errands.check(&rows, &booked_errands(database), &places(database));
+    errands::nothing_is_left(&client).await;
     check_bank(&client, database).await;
     integrity_check(database);
 }
@@ -323,7 +324,7 @@ async fn check_history(client: &Client, row: &Instance) {
     let ends = history.iter().filter(|event| event.kind == EventKind::Done).count();
     assert_eq!(ends, 1, "instance {} ended {ends} times", row.id);
     assert_eq!(history.last().map(|event| event.kind), Some(EventKind::Done));
-    assert_eq!((row.worker, row.inbox, row.wake_at), (None, 0, None));
+    assert_eq!((row.worker, row.inbox, row.wake_at, row.lane_blocked), (None, 0, None, false));
 }
 
 /// Every payment counted once, every item picked once.
@@ -355,6 +356,14 @@ fn booked_errands(database: &Path) -> BTreeMap<u64, usize> {
         *booked.entry(number.expect("a number") as u64).or_default() += 1;
     }
     booked
+}
+
+/// The places in lanes that steps occupied, and from when to when.
+fn places(database: &Path) -> Vec<Place> {
+    let conn = rusqlite::Connection::open(database).expect("it opens");
+    let mut places = conn.prepare("select lane, entered, left from places").expect("a table");
+    let places = places.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).expect("a read");
+    places.collect::<Result<_, _>>().expect("places")
 }
 
 fn integrity_check(database: &Path) {

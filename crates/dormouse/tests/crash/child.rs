@@ -106,14 +106,30 @@ impl Job for Picking {
 struct Ledger;
 
 impl Books for Ledger {
-    async fn book(&self, number: u64, cx: &Context) -> Result<(), BoxError> {
+    async fn book(&self, number: Option<u64>, lane: &str, cx: &Context) -> Result<(), BoxError> {
+        let entered = clock_ns();
+        tokio::time::sleep(errands::WHILE).await;
+        let (lane, left) = (lane.to_owned(), clock_ns());
         cx.in_commit(move |db| {
-            db.execute_batch("create table if not exists errands (number integer)")?;
-            db.execute("insert into errands (number) values (?1)", [number as i64])?;
+            db.execute_batch(
+                "create table if not exists errands (number integer);
+                create table if not exists places (lane text, entered integer, left integer)",
+            )?;
+            if let Some(number) = number {
+                db.execute("insert into errands (number) values (?1)", [number as i64])?;
+            }
+            let place = "insert into places (lane, entered, left) values (?1, ?2, ?3)";
+            db.execute(place, (&lane, entered, left))?;
             Ok(())
         })?;
         Ok(())
     }
+}
+
+/// The clock of this machine, which all its processes share.
+fn clock_ns() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time after 1970");
+    now.as_nanos() as i64
 }
 
 /// A partner that notes what it gets in a file, and answers what it is asked: before it says that it accepts, or with that,

@@ -1,6 +1,7 @@
 //! Errands: work with nothing that makes a second time harmless. They are started without a key, and told news without a
 //! dedup key; they stand in lanes, their waits time out, people stop them and set them going again, and they end when two
-//! of three children have. Each sends a postcard by mail, which starts an album by mail and sends it a card: once.
+//! of three children have. Each sends a postcard by mail, which starts an album by mail and sends it a card, perhaps before
+//! the album is there: once. While one stands in its lane it occupies a place, and the books say from when to when.
 //! Whatever is lost or done twice shows. Beside them a schedule ticks every second, and no second may
 //! be left out or start twice.
 //!
@@ -35,17 +36,29 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// Where a test writes numbers of its own.
 pub trait Books: Send + Sync + 'static {
-    /// Writes a number in the transaction that commits the step's outcome.
-    fn book(&self, number: u64, cx: &Context) -> impl Future<Output = Result<(), BoxError>> + Send;
+    /// Writes a number in the transaction that commits the step's outcome, and from when to when the step occupied a place
+    /// in its lane: a while, all of it before that commit.
+    fn book(
+        &self,
+        number: Option<u64>,
+        lane: &str,
+        cx: &Context,
+    ) -> impl Future<Output = Result<(), BoxError>> + Send;
 }
+
+/// How long a step occupies its place at least.
+pub const WHILE: Duration = Duration::from_millis(2);
+
+/// A place in a lane that a step occupied whose outcome was committed, and from when to when, by one clock.
+pub type Place = (String, i64, i64);
 
 pub struct Errand<B>(B);
 
 #[derive(Serialize, Deserialize)]
 pub enum Doing {
-    Start { number: u64 },
-    Wait { number: u64, waits: u32 },
-    End { number: u64, heard: Vec<u64> },
+    Start { number: u64, lane: String },
+    Wait { number: u64, lane: String, waits: u32 },
+    End { number: u64, lane: String, heard: Vec<u64> },
 }
 
 impl<B: Books> Machine for Errand<B> {
@@ -58,20 +71,23 @@ impl<B: Books> Machine for Errand<B> {
 
     async fn step(&self, state: Doing, cx: &Context) -> StepResult<Self> {
         Ok(match state {
-            Doing::Start { number } => {
-                self.0.book(number, cx).await?;
-                wait(number, 0).start(NewInstance::of::<Postcard>(Writing::Write { number }))
+            Doing::Start { number, lane } => {
+                self.0.book(Some(number), &lane, cx).await?;
+                wait(number, lane, 0).start(NewInstance::of::<Postcard>(Writing::Write { number }))
             }
-            Doing::Wait { number, waits } => {
+            Doing::Wait { number, lane, waits } => {
                 // To wait on consumes nothing.
                 if cx.received(ENOUGH)?.is_empty() {
-                    return Ok(wait(number, waits + 1));
+                    return Ok(wait(number, lane, waits + 1));
                 }
                 let heard = cx.received(NEWS)?;
                 let legs = (0..LEGS).map(NewInstance::job::<Leg>);
-                Outcome::spawn(Round::of(legs).quorum(LEGS_AWAITED), Doing::End { number, heard })
+                Outcome::spawn(Round::of(legs).quorum(LEGS_AWAITED), Doing::End { number, lane, heard })
             }
-            Doing::End { number, heard } => Outcome::done((number, heard)),
+            Doing::End { number, lane, heard } => {
+                self.0.book(None, &lane, cx).await?;
+                Outcome::done((number, heard))
+            }
         })
     }
 
@@ -80,9 +96,9 @@ impl<B: Books> Machine for Errand<B> {
     }
 }
 
-fn wait<B: Books>(number: u64, waits: u32) -> Outcome<Errand<B>> {
+fn wait<B: Books>(number: u64, lane: String, waits: u32) -> Outcome<Errand<B>> {
     let timeout = if waits < IMPATIENT_WAITS { Duration::from_millis(30) } else { Duration::from_secs(3600) };
-    Outcome::await_signal(NEWS.or(ENOUGH).timeout(timeout), Doing::Wait { number, waits })
+    Outcome::await_signal(NEWS.or(ENOUGH).timeout(timeout), Doing::Wait { number, lane, waits })
 }
 
 /// Sent by mail, with no key: a second one would show.
@@ -101,14 +117,32 @@ impl Machine for Postcard {
 
     async fn step(&self, state: Writing, _cx: &Context) -> StepResult<Self> {
         Ok(match state {
-            Writing::Write { number } => {
-                let key = format!("album:{number}");
-                let album = NewInstance::of::<Album>(Pasting::Open).key(&*key);
-                Outcome::next(Writing::Written { number }).start(album).signal(key, CARD, number)
+            Writing::Write { number } if is_early(number) => {
+                let card =
+                    Mail::signal(album_key(number), CARD, &number)?.keep_for(Duration::from_secs(3600));
+                Outcome::next(Writing::Written { number }).mail(card)
             }
+            Writing::Write { number } => {
+                let next = Outcome::next(Writing::Written { number });
+                next.start(album(number)).signal(album_key(number), CARD, number)
+            }
+            Writing::Written { number } if is_early(number) => Outcome::done(number).start(album(number)),
             Writing::Written { number } => Outcome::done(number),
         })
     }
+}
+
+/// Whether the card is sent before its album is started: then it is kept for it.
+fn is_early(number: u64) -> bool {
+    number.is_multiple_of(2)
+}
+
+fn album_key(number: u64) -> String {
+    format!("album:{number}")
+}
+
+fn album(number: u64) -> NewInstance {
+    NewInstance::of::<Album>(Pasting::Open).key(album_key(number))
 }
 
 /// Waits for its card. A second card, or none, would show: undelivered mail is an event after the sender's end.
@@ -232,7 +266,8 @@ pub async fn run<B: Books>(client: &Client, tell: &(dyn Fn(Told) + Send + Sync))
     }
     let lane = format!("lane/{}", fastrand::u8(..4));
     let share = format!("s{}", number % 3);
-    let id = client.start::<Errand<B>>(Doing::Start { number }).lane(&lane).share(share).await?;
+    let id = client.start::<Errand<B>>(Doing::Start { number, lane: lane.clone() });
+    let id = id.lane(lane).share(share).await?;
     tell(Told::Started(number, id));
     for _ in 0..3 {
         match fastrand::u8(..6) {
@@ -304,7 +339,7 @@ impl Errands {
     }
 
     /// Holds what became of them against what was told, and against the books.
-    pub fn check(&self, rows: &[Instance], booked: &BTreeMap<u64, usize>) {
+    pub fn check(&self, rows: &[Instance], booked: &BTreeMap<u64, usize>, places: &[Place]) {
         let mut numbers = BTreeMap::new();
         for row in rows.iter().filter(|row| row.machine == "errand") {
             let output = row.output.as_ref().expect("an output");
@@ -338,7 +373,42 @@ impl Errands {
             assert!(numbers.contains_key(number), "errand {number} is booked, and is not there");
         }
         check_ticks(rows);
+        check_places(places);
     }
+}
+
+/// Never did more occupy a lane at a time than its limit lets.
+fn check_places(places: &[Place]) {
+    assert!(!places.is_empty(), "there was load");
+    let lanes: BTreeSet<&str> = places.iter().map(|(lane, ..)| &**lane).collect();
+    for lane in lanes {
+        let of_lane = || places.iter().filter(|(other, ..)| other == lane);
+        let enter = of_lane().map(|(_, entered, _)| (*entered, 1));
+        let leave = of_lane().map(|(_, _, left)| (*left, -1));
+        // Who leaves at the moment at which another enters leaves first.
+        let mut moves: Vec<(i64, i64)> = enter.chain(leave).collect();
+        moves.sort_unstable();
+        let occupied = moves.iter().scan(0, |occupied, (_, by)| {
+            *occupied += by;
+            Some(*occupied)
+        });
+        let own = LIMITS.iter().find(|(name, _)| *name == lane);
+        let (_, width) = own.unwrap_or(&LIMITS[0]);
+        let most = occupied.max().unwrap_or_default();
+        assert!(most <= (*width).into(), "{most} occupied {lane}, which lets {width}: {places:?}");
+    }
+}
+
+/// When all have ended, nothing holds a place or waits for one, and nothing is kept.
+pub async fn nothing_is_left(client: &Client) {
+    for limit in client.list_limits().await.expect("the store is healthy") {
+        assert_eq!((limit.held, limit.waiting), (0, 0), "{limit:?}");
+    }
+    assert_eq!(
+        client.count_kept().await.expect("the store is healthy").signals,
+        0,
+        "each card has its album"
+    );
 }
 
 /// Each second from the first to the last was started once.

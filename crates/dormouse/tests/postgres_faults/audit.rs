@@ -13,7 +13,7 @@ use dormouse::{
 
 use super::SOON;
 use super::database::Database;
-use super::errands::{self, Errands};
+use super::errands::{self, Errands, Place};
 use super::shop::{Fact, ITEMS, Order, PAID, PAYMENTS, Picking, Receipt, Run, Tell};
 
 /// Everything that was told.
@@ -90,11 +90,13 @@ pub async fn audit(database: &Database, facts: &Mutex<Facts>) -> Found {
     let histories = histories(client, &rows).await;
     let ledger = ledger(database).await;
     let errands = booked_errands(database).await;
+    let places = places(database).await;
+    errands::nothing_is_left(client).await;
     let every = InteractionFilter { limit: 1_000_000, ..InteractionFilter::default() };
     let interactions = client.interactions(every).await.expect("a read").items;
     let facts = facts.lock().expect("no panic");
     check_interactions(&interactions, &facts.asked);
-    facts.errands.check(&rows, &errands);
+    facts.errands.check(&rows, &errands, &places);
     let ids: BTreeMap<InstanceId, &Instance> = rows.iter().map(|row| (row.id, row)).collect();
     for (key, id) in &facts.inserted {
         assert_eq!(ids.get(id).and_then(|row| row.key.as_ref()), Some(key), "{key} was acknowledged");
@@ -222,6 +224,13 @@ async fn booked_errands(database: &Database) -> BTreeMap<u64, usize> {
         *counts.entry(number as u64).or_default() += 1;
     }
     counts
+}
+
+/// The places in lanes that steps occupied, and from when to when, in microseconds.
+async fn places(database: &Database) -> Vec<Place> {
+    let us = "select lane, (extract(epoch from entered) * 1000000)::bigint, \
+        (extract(epoch from left_at) * 1000000)::bigint from places";
+    sqlx::query_as(us).fetch_all(&mut database.admin().await).await.expect("a read")
 }
 
 async fn histories(client: &Client, rows: &[Instance]) -> Vec<Vec<Event>> {

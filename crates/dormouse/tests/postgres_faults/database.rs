@@ -29,6 +29,8 @@ impl Database {
         // What steps write with their outcomes.
         database.execute("create table ledger (sale bigint, run bigint)").await;
         database.execute("create table errands (number bigint)").await;
+        let places = "create table places (lane text, entered timestamptz, left_at timestamptz)";
+        database.execute(places).await;
         database
     }
 

@@ -201,10 +201,17 @@ impl Job for Picking {
 pub struct Ledger;
 
 impl Books for Ledger {
-    async fn book(&self, number: u64, cx: &Context) -> Result<(), BoxError> {
+    async fn book(&self, number: Option<u64>, lane: &str, cx: &Context) -> Result<(), BoxError> {
         let mut own = cx.transaction().await?;
-        let booked = sqlx::query("insert into errands (number) values ($1)").bind(number as i64);
-        booked.execute(&mut *own).await?;
+        if let Some(number) = number {
+            let booked = sqlx::query("insert into errands (number) values ($1)").bind(number as i64);
+            booked.execute(&mut *own).await?;
+        }
+        // The clock of the server, which is the same for all workers.
+        let place = "with entered as materialized (select clock_timestamp() as at, pg_sleep($2)) \
+            insert into places (lane, entered, left_at) select $1, at, clock_timestamp() from entered";
+        let place = sqlx::query(place).bind(lane).bind(errands::WHILE.as_secs_f64());
+        place.execute(&mut *own).await?;
         Ok(())
     }
 }
