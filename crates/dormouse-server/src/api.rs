@@ -11,6 +11,7 @@ mod kept;
 mod limits;
 mod look;
 mod operate;
+mod overlap;
 mod probes;
 mod schedules;
 mod search;

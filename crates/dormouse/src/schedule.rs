@@ -6,6 +6,7 @@
 
 mod calendar;
 mod plan;
+mod policy;
 mod state;
 mod template;
 
@@ -16,11 +17,11 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::calendar::Calendar;
 pub(crate) use self::plan::{Plan, plan};
+pub use self::policy::{CatchUp, Overlap};
 pub(crate) use self::state::{COMMAND, Command, Memory, Run, ScheduleState};
 pub use self::state::{Missed, MissedWhy};
 use crate::limits::{check_name, check_tags, check_version};
 use crate::machine::encode_at;
-use crate::words::words;
 use crate::{
     At, DEFAULT_NAMESPACE, Error, Job, JobMachine, JobState, KeyScope, Machine, NewInstance, Result,
 };
@@ -131,6 +132,9 @@ pub struct Starts {
     /// Its lane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<String>,
+    /// Its share; by default the namespace's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
     /// Its tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
@@ -140,40 +144,6 @@ pub struct Starts {
     /// Whether it may be created although nobody declares the machine. A typed start needs no declaration.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub even_if_unknown: bool,
-}
-
-words! {
-    /// What happens at an occurrence while an earlier run of the schedule lives.
-    Overlap: "overlap policy" {
-        /// It is skipped.
-        Skip => "skip",
-        /// It starts beside the other.
-        Allow => "allow",
-        /// It starts when the other has ended, and those after it in their order.
-        Wait => "wait",
-        /// The other is cancelled, and it starts when the other has ended.
-        Cancel => "cancel",
-    }
-}
-
-#[expect(clippy::derivable_impls, reason = "the enum is written by a macro, which knows no default")]
-impl Default for Overlap {
-    fn default() -> Self {
-        Self::Skip
-    }
-}
-
-/// What happens to occurrences that nobody was there to start, because no worker ran or the schedule was paused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CatchUp {
-    /// They are missed. One that is late by up to ten seconds is started all the same.
-    None,
-    /// The last of them is started.
-    #[default]
-    Last,
-    /// Those that are not older than this are started, each with its own moment; the others are missed.
-    Within(SignedDuration),
 }
 
 /// One moment of a schedule.
@@ -309,6 +279,12 @@ impl Schedule {
         self
     }
 
+    /// Sets the share of what it starts: whose turn it is in its queue.
+    pub fn share(mut self, share: impl Into<String>) -> Self {
+        self.starts.share = Some(share.into());
+        self
+    }
+
     /// Adds a tag to what it starts.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.starts.tags.push(tag.into());
@@ -366,7 +342,7 @@ impl Schedule {
                 begin.saturating_add(window).unwrap_or(begin),
             )?;
         }
-        let Starts { machine, version, queue, lane, tags, key_prefix, .. } = &self.starts;
+        let Starts { machine, version, queue, lane, share, tags, key_prefix, .. } = &self.starts;
         if machine.is_empty() {
             return Err(self.refused("it starts nothing: name a machine".to_owned()));
         }
@@ -374,6 +350,7 @@ impl Schedule {
         version.map_or(Ok(()), check_version).map_err(|reason| self.refused(reason))?;
         queue.as_deref().map_or(Ok(()), |queue| check_name("queue", queue))?;
         lane.as_deref().map_or(Ok(()), |lane| check_name("lane", lane))?;
+        share.as_deref().map_or(Ok(()), |share| check_name("share", share))?;
         check_tags(tags)?;
         key_prefix.as_deref().map_or(Ok(()), |prefix| check_schedule_name("key prefix", prefix))?;
         Ok(calendar)
@@ -446,13 +423,14 @@ impl Schedule {
     /// The instance that an occurrence starts. The key holds the occurrence, and ended instances hold their key too, so
     /// an occurrence starts once however often it is asked for.
     pub(crate) fn run(&self, occurrence: &Occurrence, at: At, version: u32) -> NewInstance {
-        let Starts { machine, queue, priority, lane, tags, .. } = &self.starts;
+        let Starts { machine, queue, priority, lane, share, tags, .. } = &self.starts;
         let manual = if occurrence.is_manual { "/run" } else { "" };
         let key = format!("{}{}{manual}", self.run_prefix(), occurrence.scheduled_at);
         NewInstance {
             queue: queue.clone().unwrap_or_else(|| "default".to_owned()),
             priority: *priority,
             lane: lane.clone(),
+            share: share.clone(),
             tags: tags.clone(),
             even_if_unknown: true,
             ..NewInstance::named(&**machine, version, at)

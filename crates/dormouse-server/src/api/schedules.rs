@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use dormouse::jiff::{SignedDuration, Timestamp};
 use dormouse::{
-    At, CatchUp, Client, Declaration, Error, Json, Missed, MissedWhy, Overlap, Schedule, ScheduleView,
-    Status, Timing,
+    At, CatchUp, Client, Declaration, Error, Json, Missed, MissedWhy, Schedule, ScheduleView, Status, Timing,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::instances::limit;
+use super::overlap::OverlapWord;
 use crate::cursor::{self, List};
 use crate::problem::Problem;
 use crate::route::{Answer, Call, Nothing};
@@ -55,6 +55,8 @@ pub(super) struct Fields {
     priority: Option<i32>,
     /// The lane of what it starts.
     lane: Option<String>,
+    /// The share of what it starts; by default the namespace's own.
+    share: Option<String>,
     /// The tags of what it starts.
     #[schemars(length(max = 8), inner(length(min = 1, max = 64)))]
     tags: Option<Vec<String>>,
@@ -79,31 +81,6 @@ pub(super) struct Fields {
     /// It is done after it has started this many.
     #[schemars(range(min = 1))]
     runs_max: Option<u64>,
-}
-
-#[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(rename = "Overlap")]
-enum OverlapWord {
-    /// It is skipped.
-    Skip,
-    /// It starts beside the other.
-    Allow,
-    /// It starts when the other has ended.
-    Wait,
-    /// The other is cancelled, and it starts when the other has ended.
-    Cancel,
-}
-
-impl From<OverlapWord> for Overlap {
-    fn from(word: OverlapWord) -> Self {
-        match word {
-            OverlapWord::Skip => Self::Skip,
-            OverlapWord::Allow => Self::Allow,
-            OverlapWord::Wait => Self::Wait,
-            OverlapWord::Cancel => Self::Cancel,
-        }
-    }
 }
 
 /// A schedule.
@@ -158,6 +135,7 @@ struct Settings {
     queue: Option<String>,
     priority: i32,
     lane: Option<String>,
+    share: Option<String>,
     tags: Vec<String>,
     key_prefix: Option<String>,
     overlap: OverlapWord,
@@ -224,14 +202,10 @@ impl From<Schedule> for Settings {
             queue: starts.queue,
             priority: starts.priority,
             lane: starts.lane,
+            share: starts.share,
             tags: starts.tags,
             key_prefix: starts.key_prefix,
-            overlap: match overlap {
-                Overlap::Skip => OverlapWord::Skip,
-                Overlap::Allow => OverlapWord::Allow,
-                Overlap::Wait => OverlapWord::Wait,
-                Overlap::Cancel => OverlapWord::Cancel,
-            },
+            overlap: overlap.into(),
             catch_up: match catch_up {
                 CatchUp::None => "none".to_owned(),
                 CatchUp::Last => "last".to_owned(),
@@ -301,6 +275,7 @@ impl Fields {
         starts.queue = self.queue.or(starts.queue.take());
         starts.priority = self.priority.unwrap_or(starts.priority);
         starts.lane = self.lane.or(starts.lane.take());
+        starts.share = self.share.or(starts.share.take());
         starts.tags = self.tags.unwrap_or(std::mem::take(&mut starts.tags));
         starts.key_prefix = self.key_prefix.or(starts.key_prefix.take());
         let before = starts.at.take();

@@ -116,6 +116,9 @@ pub struct Settings {
     /// The lane of what it starts
     #[arg(long)]
     lane: Option<String>,
+    /// The share of what it starts [default: the namespace's own]
+    #[arg(long)]
+    share: Option<String>,
     /// A tag of what it starts; repeatable
     #[arg(long)]
     tag: Vec<String>,
@@ -211,6 +214,7 @@ impl Settings {
             "queue": self.queue,
             "priority": self.priority,
             "lane": self.lane,
+            "share": self.share,
             "tags": Some(&self.tag).filter(|tags| !tags.is_empty()),
             "key_prefix": self.key_prefix,
             "even_if_unknown": Some(true).filter(|_| self.even_if_unknown),

@@ -16,7 +16,7 @@ use crate::kit::*;
 suite![
     each_occurrence_starts_once_with_its_moment_in_its_key,
     an_occurrence_is_filled_into_the_state,
-    what_it_starts_gets_its_queue_priority_lane_and_tags,
+    what_it_starts_gets_its_queue_priority_lane_share_and_tags,
     a_schedule_starts_the_newest_version,
     failing_runs_never_end_it,
     several_engines_start_each_occurrence_once,
@@ -141,15 +141,17 @@ async fn an_occurrence_is_filled_into_the_state(kit: Kit) {
     engine.shutdown().await;
 }
 
-async fn what_it_starts_gets_its_queue_priority_lane_and_tags(kit: Kit) {
+async fn what_it_starts_gets_its_queue_priority_lane_share_and_tags(kit: Kit) {
     let engine = kit.engine().queue("slow", 4).queue("default", 4);
     let engine = engine.dyn_machine(Script::named("m", |_, _| Ok(done()))).start().await.expect("it starts");
-    let schedule = minutely().queue("slow").priority(7).lane("one").tag("nightly").key_prefix("mine");
+    let schedule =
+        minutely().queue("slow").priority(7).lane("one").share("tenant-7").tag("nightly").key_prefix("mine");
     create(&engine.client(), schedule).await;
     rest(&kit, "tick").await;
     minutes(&kit, "tick", 1).await;
     let run = all_runs(&kit, "tick").await.pop().expect("a run");
     assert_eq!((&*run.queue, run.priority, run.lane.as_deref()), ("slow", 7, Some("one")));
+    assert_eq!(run.share.as_deref(), Some("tenant-7"));
     assert_eq!((run.key.as_deref(), &*run.tags.join(",")), (Some("mine@2030-01-01T00:01:00Z"), "nightly"));
     assert_eq!(kit.get(rest(&kit, "tick").await.id).await.queue, "slow", "the schedule waits there too");
     engine.shutdown().await;

@@ -47,6 +47,7 @@ async fn what_could_never_happen_is_refused_and_nothing_is_stored(kit: Kit) {
         (Schedule { name: "x".repeat(201), ..minutely() }, "over 200 bytes"),
         (minutely().key_prefix("a\0"), "control characters"),
         (minutely().queue(""), "empty"),
+        (minutely().share("a\u{7}"), "control characters"),
         (minutely().tag("x".repeat(65)), "over 64 bytes"),
     ];
     for (schedule, reason) in refused {
