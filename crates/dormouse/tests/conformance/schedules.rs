@@ -25,6 +25,8 @@ suite![
     what_is_collected_is_not_started_again,
     a_schedule_is_an_instance_like_any_other,
     a_skipped_and_a_doubled_hour_start_a_daily_one_once,
+    leap_days_and_a_zone_that_moves_are_followed,
+    an_occurrence_starts_at_its_moment,
     it_is_served_where_its_runs_are,
 ];
 
@@ -345,6 +347,53 @@ async fn a_skipped_and_a_doubled_hour_start_a_daily_one_once(kit: Kit) {
         }
         assert_eq!(rest(&kit, "daily").await.started - before[0], 1, "{day}");
         assert_eq!(rest(&kit, "hourly").await.started - before[1], hours, "{day}");
+    }
+    engine.shutdown().await;
+}
+
+async fn leap_days_and_a_zone_that_moves_are_followed(kit: Kit) {
+    let engine = engine(&kit).await;
+    // Morocco moves its clocks around Ramadan, by no rule of a calendar: on 2030-02-10 from +00 to +01.
+    let noon = Schedule::cron("noon", "0 12 * * *").zone("Africa/Casablanca").start_named("m", at("start"));
+    let noon = noon.from(moment("2030-02-09T00:00:00Z")).until(moment("2030-02-12T00:00:00Z"));
+    create(&engine.client(), noon).await;
+    let leap = Schedule::cron("leap", "0 0 29 2 *").start_named("m", at("start"));
+    create(&engine.client(), leap).await;
+    let to = async |at: &str| {
+        kit.advance(Duration::try_from(moment(at).duration_since(kit.now())).expect("it is ahead"));
+        for name in ["noon", "leap"] {
+            rest(&kit, name).await;
+            settled(&kit, name).await;
+        }
+    };
+    for at in ["2030-02-09T12:00:00Z", "2030-02-10T11:00:00Z", "2030-02-11T11:00:00Z"] {
+        to(at).await;
+        assert_eq!(runs(&kit, "noon").await.last(), Some(&format!("noon@{at}")));
+    }
+    assert_eq!(runs(&kit, "noon").await.len(), 3);
+    to("2030-03-01T00:00:00Z").await;
+    assert!(runs(&kit, "leap").await.is_empty(), "2030 has no such day");
+    to("2032-02-29T00:00:00Z").await;
+    assert_eq!(runs(&kit, "leap").await, ["leap@2032-02-29T00:00:00Z"]);
+    assert_eq!(rest(&kit, "leap").await.next, Some(moment("2036-02-29T00:00:00Z")));
+    engine.shutdown().await;
+}
+
+/// The clock stands still while it is not moved: whatever looks later, or at an interval, would start it at another moment.
+async fn an_occurrence_starts_at_its_moment(kit: Kit) {
+    let engine = engine(&kit).await;
+    let secondly = Schedule::every("tick", Duration::from_secs(1)).start_named("m", at("start"));
+    create(&engine.client(), secondly.overlap(Overlap::Allow)).await;
+    rest(&kit, "tick").await;
+    for _ in 0..3 {
+        kit.advance(Duration::from_millis(999));
+        rest(&kit, "tick").await;
+        let before = runs(&kit, "tick").await.len();
+        kit.advance(Duration::from_millis(1));
+        rest(&kit, "tick").await;
+        let started = all_runs(&kit, "tick").await;
+        assert_eq!(started.len(), before + 1);
+        assert_eq!(started.last().map(|run| run.created_at), Some(kit.now()));
     }
     engine.shutdown().await;
 }
