@@ -343,12 +343,19 @@ impl<'a> Runner<'a> {
             return Ok((transition, mail));
         }
         let Self { shared, cx, .. } = self;
-        let admitted = async {
-            let client = shared.client.in_namespace(&cx.namespace)?;
-            client.admit_mail(cx, mail).await
-        };
-        let mail = Box::pin(admitted).await.map_err(|error| StepError::Error(Box::new(error)))?;
-        Ok((transition, mail))
+        let refuse = |error: Error| StepError::Error(Box::new(error));
+        let client = shared.client.in_namespace(&cx.namespace).map_err(refuse)?;
+        loop {
+            match Box::pin(client.admit_mail(cx, mail.clone())).await {
+                // To check it, the store is read. That the store cannot be read is no fault of the step: whoever loses
+                // the lease over it is dropped.
+                Err(error) if error.is_transient() => {
+                    tracing::debug!(%error, "could not check the mail of a step; trying again");
+                    tokio::time::sleep(FAULT_PAUSE).await;
+                }
+                admitted => return Ok((transition, admitted.map_err(refuse)?)),
+            }
+        }
     }
 
     /// Checks an outcome, and sets what children get from their parent.

@@ -31,6 +31,7 @@ suite![
     a_payload_that_the_target_refuses_is_refused_at_the_door_or_on_delivery,
     mail_that_waits_is_explained,
     a_piece_that_the_store_fails_to_deliver_is_tried_again,
+    a_store_that_fails_while_mail_is_checked_is_no_fault_of_the_step,
 ];
 
 const PAID: Signal<u64> = Signal::named("paid");
@@ -592,5 +593,22 @@ async fn a_piece_that_the_store_fails_to_deliver_is_tried_again(mut kit: Kit) {
     assert!(faulty.calls("post") > 3);
     let rows = kit.list(Filter { machine: Some("reader".to_owned()), ..Filter::default() }).await;
     assert_eq!(rows.len(), 1);
+    engine.shutdown().await;
+}
+
+async fn a_store_that_fails_while_mail_is_checked_is_no_fault_of_the_step(mut kit: Kit) {
+    let faulty = std::sync::Arc::new(crate::faulty::Faulty::on(kit.store.clone()));
+    kit.store = faulty.clone();
+    let run = |_: &At, cx: &Context| {
+        // One that the reader would refuse is looked up, and nobody is there.
+        cx.mail(Mail::signal_raw("nobody", NewSignal::new("paid", Json::from(json!("lots")))));
+        Ok(done())
+    };
+    let builder = kit.engine().machine(Reader).dyn_machine(Script::named("m", run));
+    let engine = builder.start().await.expect("it starts");
+    faulty.refuse_next("addressees", 3);
+    let id = engine.client().start_many([m_at(at("start"))]).await.expect("a start")[0].id();
+    kit.until(id, Status::Done).await;
+    assert!(faulty.calls("addressees") > 3);
     engine.shutdown().await;
 }
