@@ -155,6 +155,21 @@ async fn an_answer_that_is_too_long_is_not_read_to_its_end() {
     engine.shutdown().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_is_in_the_trace_of_its_instance() {
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let partner = Partner::start().await;
+    let engine = start(webhook(&partner, Targets::Any).answer_bytes_max(100)).await;
+    let ask = || Check::Ask { orders: vec!["endless".to_owned()] };
+    let traced = engine.client().start::<FraudCheck>(ask()).trace(TRACE).await.expect("a start");
+    engine.client().wait::<FraudCheck>(traced, SOON).await.expect("an output");
+    let plain = engine.client().start::<FraudCheck>(ask()).await.expect("a start");
+    engine.client().wait::<FraudCheck>(plain, SOON).await.expect("an output");
+    let traces: Vec<_> = partner.requests().into_iter().map(|got| got.trace).collect();
+    assert_eq!(traces, [Some(TRACE.to_owned()), None]);
+    engine.shutdown().await;
+}
+
 fn tokens() -> Tokens {
     Tokens::new("k1", TOKEN_SECRET).expect("a key")
 }
@@ -182,6 +197,7 @@ async fn start(webhook: Webhook) -> Engine {
 struct Got {
     id: String,
     signatures: String,
+    trace: Option<String>,
     envelope: Envelope,
 }
 
@@ -296,7 +312,7 @@ impl Partner {
 
 /// One request, with its headers and its body.
 async fn read(stream: &mut BufReader<impl AsyncRead + Unpin>) -> Option<Got> {
-    let (mut id, mut signatures, mut length) = (String::new(), String::new(), 0);
+    let (mut id, mut signatures, mut trace, mut length) = (String::new(), String::new(), None, 0);
     loop {
         let mut line = String::new();
         stream.read_line(&mut line).await.ok().filter(|bytes| *bytes > 0)?;
@@ -310,11 +326,12 @@ async fn read(stream: &mut BufReader<impl AsyncRead + Unpin>) -> Option<Got> {
         match name {
             "webhook-id" => id = value.to_owned(),
             "webhook-signature" => signatures = value.to_owned(),
+            "traceparent" => trace = Some(value.to_owned()),
             "content-length" => length = value.parse().expect("a length"),
             _ => {}
         }
     }
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.ok()?;
-    Some(Got { id, signatures, envelope: serde_json::from_slice(&body).expect("an envelope") })
+    Some(Got { id, signatures, trace, envelope: serde_json::from_slice(&body).expect("an envelope") })
 }
