@@ -75,7 +75,6 @@ async fn sqlite_and_postgres_cannot_be_told_apart() {
         "tagged",
         "at most 8 tags",
         "Kept {",
-        "KeptFull",
     ];
     assert!(
         number("DORMOUSE_TWINS_SEED").is_some() || kinds.iter().all(|kind| met.contains_key(*kind)),
