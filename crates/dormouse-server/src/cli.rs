@@ -169,7 +169,7 @@ pub enum Command {
     Schedules(schedules::Schedules),
     /// List queues, their depths, and whether they are paused
     Queues,
-    /// List, set and remove limits: how many instances of a lane run at a time
+    /// List, set and remove limits: how many instances of a lane run at a time, or start in a period
     #[command(subcommand)]
     Limits(limits::Limits),
     /// List transports, limit their sends, and close their breakers

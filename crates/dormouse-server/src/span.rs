@@ -39,6 +39,15 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Ok(total)
 }
 
+/// Formats a span so that it is read as the same one, to the millisecond.
+pub(crate) fn exact(span: Duration) -> String {
+    let ms = span.as_millis();
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
+    let (unit_ms, unit) =
+        units.into_iter().find(|(unit_ms, _)| ms > 0 && ms.is_multiple_of(*unit_ms)).unwrap_or((1, "ms"));
+    format!("{}{unit}", ms / unit_ms)
+}
+
 /// Formats a span in its two largest units.
 pub(crate) fn show(span: Duration) -> String {
     let s = span.as_secs();
@@ -53,6 +62,13 @@ pub(crate) fn show(span: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_exact_span_is_written_as_it_is_read() {
+        for text in ["1s", "90s", "1m", "250ms", "1500ms", "25h", "7d", "0ms"] {
+            assert_eq!(exact(parse(text).expect("a span")), text);
+        }
+    }
 
     #[test]
     fn a_span_is_read_as_it_is_written() {

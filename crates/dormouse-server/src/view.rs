@@ -72,6 +72,8 @@ pub(crate) struct InstanceSummary {
     pub(crate) share: Option<String>,
     /// The trace it is part of, as the header `traceparent` writes it.
     pub(crate) trace: Option<String>,
+    /// How many starts each of its steps counts as, in a lane with a rate.
+    pub(crate) cost: u32,
     /// Whether it waits for its lane.
     pub(crate) lane_blocked: bool,
     /// Whether it is paused.
@@ -122,6 +124,7 @@ impl From<Instance> for InstanceSummary {
             lane: instance.lane,
             share: instance.share,
             trace: instance.trace.map(String::from),
+            cost: instance.cost,
             lane_blocked: instance.lane_blocked,
             paused: instance.paused,
             cancel_requested: instance.cancel_requested,

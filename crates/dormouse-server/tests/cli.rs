@@ -234,6 +234,25 @@ fn every_command_works(place: &Place) {
     assert_eq!(set, "limit partner/acme lets 3 run at a time\n");
     assert_eq!(place.json(&["limits", "ls"])["limits"][0]["width"], 3);
     assert!(place.text(&["limits", "ls"]).contains("partner/acme"));
+    let set = place.text(&["limits", "set", "stripe", "--rate", "25", "--period", "1m", "--burst", "5"]);
+    assert_eq!(set, "limit stripe lets 25 in 1m (burst 5) start\n");
+    let set = place.text(&["limits", "set", "stripe", "--rate", "25", "--width", "1"]);
+    assert_eq!(set, "limit stripe lets 1 run at a time, and 25 in 1s (burst 1) start\n");
+    let listed = &place.json(&["limits", "ls"])["limits"][1];
+    assert_eq!((&listed["rate"], &listed["period"], &listed["burst"]), (&json!(25), &json!("1s"), &json!(1)));
+    for bad in [["--rate", "0"], ["--period", "0s"], ["--burst", "0"], ["--rate", "1000001"]] {
+        place.fails(
+            4,
+            &[
+                &["limits", "set", "l", "--width", "1", "--rate", "5"]
+                    [..if bad[0] == "--rate" { 5 } else { 7 }],
+                &bad,
+            ]
+            .concat(),
+        );
+    }
+    place.fails(2, &["limits", "set", "l", "--rate=-5"]);
+    assert_eq!(place.text(&["limits", "rm", "stripe"]), "removed limit stripe\n");
     assert_eq!(place.text(&["limits", "rm", "partner/acme"]), "removed limit partner/acme\n");
     assert_eq!(place.text(&["limits", "rm", "partner/acme"]), "there was no limit partner/acme\n");
 

@@ -1,6 +1,6 @@
 //! Explains why an instance is not moving, in one sentence.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::{SignedDuration, Timestamp, TimestampRound};
 
 use crate::store::{BreakerStatus, Held, LaneView, Situation, TransportView, WorkerView};
 use crate::{Instance, InstanceId, SendRate, Status};
@@ -99,7 +99,13 @@ fn runnable(situation: &Situation) -> String {
     if instance.lane_blocked {
         let lane = instance.lane.as_deref().unwrap_or_default();
         return match &situation.lane {
-            Some(LaneView { is_limited: true, width, holders }) => {
+            Some(LaneView { width, holders, turn_at: Some(at), turn_is_later, .. })
+                if holders.len() < *width as usize =>
+            {
+                let when = if *turn_is_later { "after" } else { "at" };
+                format!("its turn in limit {lane:?} is {when} {}", tenths(*at))
+            }
+            Some(LaneView { is_limited: true, width, holders, .. }) => {
                 let count = holders.len();
                 format!("it waits for a place in limit {lane:?} ({count} of {width}{})", numbers(holders))
             }
@@ -222,6 +228,11 @@ fn tries(count: u32) -> String {
 
 fn times(count: u32) -> String {
     if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
+/// A moment to a tenth of a second.
+fn tenths(at: Timestamp) -> Timestamp {
+    at.round(TimestampRound::new().smallest(jiff::Unit::Millisecond).increment(100)).unwrap_or(at)
 }
 
 /// A moment, and how far off it is.

@@ -6,6 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::limit::check_cost;
 use crate::limits::{InboxMax, Limits, check_name, check_tags, check_version};
 use crate::machine::{decode_at, encode_at};
 use crate::words::words;
@@ -127,6 +128,9 @@ pub struct NewInstance {
     /// The trace it is part of, as [`Trace`] writes it; checked when it is inserted. `None` for a child is its parent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+    /// How many starts each of its steps counts as, in a lane with a rate.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub cost: u32,
     /// When it may first run; `None` is now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_at: Option<When>,
@@ -201,6 +205,7 @@ impl NewInstance {
             lane: None,
             share: None,
             trace: None,
+            cost: 1,
             start_at: None,
             awaits: None,
             history: None,
@@ -265,6 +270,14 @@ impl NewInstance {
         self
     }
 
+    /// Sets how many starts each of its steps counts as, in a lane with a rate; without it, one. It may be no more than the
+    /// burst of that rate.
+    #[must_use]
+    pub fn cost(mut self, cost: u32) -> Self {
+        self.cost = cost;
+        self
+    }
+
     /// Sets when it may first run.
     #[must_use]
     pub fn start_at(mut self, when: impl Into<When>) -> Self {
@@ -314,6 +327,7 @@ impl NewInstance {
         if let Some(trace) = &self.trace {
             trace.parse::<Trace>()?;
         }
+        check_cost(self.cost)?;
         check_tags(&self.tags)?;
         limits.check_document("state", &self.at.state)?;
         if let Some((names, _)) = &self.awaits {
@@ -324,6 +338,14 @@ impl NewInstance {
         }
         limits.check_signals(&self.signals)
     }
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(cost: &u32) -> bool {
+    *cost == 1
 }
 
 /// The result of inserting an instance.
@@ -383,6 +405,8 @@ pub struct Instance {
     pub share: Option<String>,
     /// The trace it is part of.
     pub trace: Option<Trace>,
+    /// How many starts each of its steps counts as, in a lane with a rate.
+    pub cost: u32,
     /// Whether it waits for its lane.
     pub lane_blocked: bool,
     /// Whether the brake is on.

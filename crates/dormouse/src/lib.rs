@@ -74,7 +74,7 @@ pub use crate::instance::{
 };
 pub use crate::json::Json;
 pub use crate::key::KeyScope;
-pub use crate::limit::{LaneChange, Limit, WIDTH_MAX};
+pub use crate::limit::{LaneChange, Limit, RATE_MAX, Rate, WIDTH_MAX};
 pub use crate::limits::{
     InboxMax, KeptMax, Limits, NAME_BYTES_MAX, REASON_BYTES_MAX, TAG_BYTES_MAX, TAGS_MAX,
 };

@@ -33,6 +33,8 @@ pub struct Effects {
     pub cancel: Vec<InstanceId>,
     /// Something was paused: rows that are claimed and have not started must not start.
     pub braked: bool,
+    /// A claim has left rows in lanes with a rate that must start at once: there was no place for them.
+    pub held_back: bool,
     /// Mail was sent. Only this process is poked: it delivers what it sent, and others find what a crash left behind.
     pub mail: bool,
 }
@@ -45,12 +47,13 @@ impl Effects {
 
     /// Adds another write's.
     pub fn merge(&mut self, other: Self) {
-        let Self { queues, wake_at, ended, cancel, braked, mail } = other;
+        let Self { queues, wake_at, ended, cancel, braked, held_back, mail } = other;
         self.queues.extend(queues);
         wake_at.into_iter().for_each(|at| self.arm(at));
         self.ended.extend(ended);
         self.cancel.extend(cancel);
         self.braked |= braked;
+        self.held_back |= held_back;
         self.mail |= mail;
     }
 

@@ -21,8 +21,8 @@
 //! | `claim.rs` | a worker takes it |
 //! | `reap.rs` | its worker died, or gave it back |
 //!
-//! `lane.rs` and `key.rs` hold what must be true between instances: one holder of a lane, one holder of a key. `sends.rs`
-//! is about transports: how many sends one lets out.
+//! `lane.rs`, `rate.rs` and `key.rs` hold what must be true between instances: so many holders of a lane, so many starts in
+//! a period, one holder of a key. `sends.rs` is about transports: how many sends one lets out.
 //!
 //! [`decide`] has no surprises: an input that cannot happen to an instance as it stands changes nothing. So a test may drive
 //! a machine through [`start`] and [`decide`] with random inputs, and needs no store for it.
@@ -55,6 +55,7 @@ mod lane;
 mod mail;
 mod outcome;
 mod pause;
+mod rate;
 mod reap;
 mod retry;
 mod sends;
@@ -87,6 +88,8 @@ pub use self::outcome::{
     Consumed, Facts, Handed, Hold, INBOX_WITH_RECEIPT_BYTES_MAX, Returned, consumes, owns, unseen,
 };
 pub(crate) use self::pause::pause;
+pub(crate) use self::rate::AHEAD_NS;
+pub use self::rate::{Bucket, Spent};
 pub use self::reap::Crash;
 pub(crate) use self::reap::{forget_claim, take_back};
 pub use self::retry::LastWait;

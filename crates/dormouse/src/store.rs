@@ -333,6 +333,9 @@ pub struct Claim {
     pub later_than: Option<i32>,
     /// At most this many rows.
     pub rows_max: usize,
+    /// How many of the first rows would start at once. In a lane with a rate a row is only handed out to start at once,
+    /// unless there is enough in its bucket to start it a little later.
+    pub places: usize,
 }
 
 /// A row in a worker's hands, with everything its step may ask for. Its JSON form has these names.
@@ -383,9 +386,29 @@ pub struct Claimed {
     /// The trace it is part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Trace>,
+    /// When its step may start.
+    #[serde(default)]
+    pub starts: Starts,
     /// The store's time.
     pub now: Timestamp,
 }
+
+/// When the step of a claimed row may start. A start that is counted starts in time, or its claim is given back; and it does
+/// not run ahead, as each start is counted by a claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Starts {
+    /// At any time: it is in no lane with a rate.
+    #[default]
+    Anytime,
+    /// At once: it was counted as of now.
+    Now,
+    /// Within [`STARTS_AHEAD_MAX`] of its claim: it was counted as of then.
+    Ahead,
+}
+
+/// How long after its claim a step starts at the latest that is counted for a rate.
+pub const STARTS_AHEAD_MAX: Duration = Duration::from_nanos(crate::rules::AHEAD_NS as u64);
 
 /// An outcome to be committed. Its JSON form has these names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -27,6 +27,10 @@ const JOIN: &str = include_str!("../src/store/sqlite/join.sql");
 const KEY_HOLDER: &str = include_str!("../src/store/sqlite/key_holder.sql");
 const LANE_AFTER: &str = include_str!("../src/store/sqlite/lane_after.sql");
 const LANE_HOLDERS: &str = include_str!("../src/store/sqlite/lane_holders.sql");
+const LANE_LINE: &str = include_str!("../src/store/sqlite/lane_line.sql");
+const LANE_READY: &str = include_str!("../src/store/sqlite/lane_ready.sql");
+const LANE_TURN: &str = include_str!("../src/store/sqlite/lane_turn.sql");
+const RATE_DUE: &str = include_str!("../src/store/sqlite/rate_due.sql");
 const LANE_NEXT: &str = include_str!("../src/store/sqlite/lane_next.sql");
 const LIST_AWAITING: &str = include_str!("../src/store/sqlite/list_awaiting.sql");
 const LIST_BY_TAG: &str = include_str!("../src/store/sqlite/list_by_tag.sql");
@@ -79,6 +83,9 @@ fn every_hot_statement_uses_its_index_and_neither_scans_nor_sorts() {
         (LANE_AFTER, "instances_lane"),
         (LANE_HOLDERS, "instances_lane"),
         (LANE_NEXT, "instances_lane"),
+        (LANE_LINE, "instances_lane"),
+        (LANE_READY, "instances_lane"),
+        (LANE_TURN, "instances_lane"),
     ] {
         let plan = plan(&conn, sql);
         assert!(plan.contains(index), "{sql}\ndoes not use {index}:\n{plan}");
@@ -286,6 +293,34 @@ fn a_long_line_behind_one_lane_costs_neither_the_lane_nor_a_claim() {
     costs_the_same(&short, &long, LANE_NEXT, ("default", "hot", 3));
     costs_the_same(&short, &long, LANE_HOLDERS, ("default", "hot", 0, 4));
     costs_the_same(&short, &long, LANE_AFTER, ("default", "a", "z"));
+}
+
+#[test]
+fn throttled_lanes_cost_the_clock_and_the_others_nothing() {
+    let (few, many) = (database(), database());
+    for (conn, rows) in [(&few, 3), (&many, CROWD)] {
+        insert(conn, "'runnable'", rows, "machine => 'm', priority => -9, lane => 'slow/1', blocked => 1");
+        insert(
+            conn,
+            "'runnable'",
+            rows,
+            "machine => 'm', priority => -9, lane => 'slow/' || value, blocked => 1",
+        );
+        let wakes = format!(
+            "with recursive numbers (value) as (values (1) union all select value + 1 from numbers where value < {rows})
+             insert into rate_wakes (namespace, lane, at, set_at)
+             select 'default', 'slow/' || value, 1000000 + value, 0 from numbers;
+             insert into rate_wakes (namespace, lane, at, set_at) values ('default', 'slow/1', 5, 0);"
+        );
+        conn.execute_batch(&wakes).expect("rows");
+        insert(conn, "'runnable'", 1, "machine => 'm'");
+    }
+    claim_costs_the_same(&few, &many, "default");
+    costs_the_same(&few, &many, DUE_NEXT, ());
+    costs_the_same(&few, &many, RATE_DUE, (10, 256));
+    costs_the_same(&few, &many, LANE_LINE, ("default", "slow/1", 1, 2));
+    costs_the_same(&few, &many, LANE_READY, ("default", "slow/1", 1, 2));
+    costs_the_same(&few, &many, LANE_NEXT, ("default", "slow/1", 2));
 }
 
 fn database() -> Connection {

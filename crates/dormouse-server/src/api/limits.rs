@@ -1,14 +1,15 @@
-//! Routes for limits: how many instances of a lane run at a time.
+//! Routes for limits: how many instances of a lane run at a time, and how many of its steps start in a period.
 
-use dormouse::Limit;
 use dormouse::jiff::Timestamp;
 use dormouse::store::LimitView as View;
+use dormouse::{Limit, Rate, WIDTH_MAX};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::instances::limit as rows;
 use crate::problem::Problem;
 use crate::route::{Answer, Call, Nothing};
+use crate::span::{self, SPAN_PATTERN};
 
 /// Limits, in the order of their names.
 #[derive(Serialize, JsonSchema)]
@@ -27,6 +28,8 @@ struct LimitView {
     name: String,
     /// How many instances of the lane, or of each lane of the family, run at a time.
     width: u32,
+    #[serde(flatten)]
+    rate: RateView,
     changed_at: Timestamp,
     /// Lanes in which something runs or waits; up to 200 are looked at.
     lanes: usize,
@@ -41,7 +44,33 @@ struct LimitView {
 impl From<View> for LimitView {
     fn from(view: View) -> Self {
         let View { name, limit, changed_at, lanes, more_lanes, held, waiting } = view;
-        Self { name, width: limit.width, changed_at, lanes, more_lanes, held, waiting }
+        let (width, rate) = (limit.width, limit.rate.into());
+        Self { name, width, rate, changed_at, lanes, more_lanes, held, waiting }
+    }
+}
+
+/// How many steps start in a period; nothing of it without a rate.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "LimitRate")]
+struct RateView {
+    /// How many steps of the lane, or of each lane of the family, start in each period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<u32>,
+    /// The period, such as `1s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    period: Option<String>,
+    /// How many may start together after a rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    burst: Option<u32>,
+}
+
+impl From<Option<Rate>> for RateView {
+    fn from(rate: Option<Rate>) -> Self {
+        Self {
+            rate: rate.map(|rate| rate.count),
+            period: rate.map(|rate| span::exact(rate.period)),
+            burst: rate.map(|rate| rate.burst),
+        }
     }
 }
 
@@ -65,28 +94,54 @@ pub(super) async fn list(call: Call<LimitsQuery>) -> Result<Answer<LimitsView>, 
     Answer::ok(LimitsView { limits: found.into_iter().map(Into::into).collect(), next })
 }
 
-/// A limit as it is set.
+/// A limit as it is set: a width, a rate, or both.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "SetLimit")]
 pub(super) struct SetBody {
-    /// How many instances of the lane, or of each lane of the family, run at a time.
+    /// How many instances of the lane, or of each lane of the family, run at a time; with a rate alone, any number.
     #[schemars(range(min = 1, max = 10_000))]
-    width: u32,
+    width: Option<u32>,
+    /// How many steps of the lane, or of each lane of the family, start in each period; without it, any number.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    rate: Option<u32>,
+    /// The period of the rate, from `1ms` to `366d`; `1s` by default.
+    #[schemars(extend("pattern" = SPAN_PATTERN))]
+    period: Option<String>,
+    /// How many may start together after a rest; 1 by default, which spaces starts evenly.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    burst: Option<u32>,
 }
 
-/// The name and the width of a limit.
+impl SetBody {
+    fn limit(&self) -> Result<Limit, Problem> {
+        let Some(count) = self.rate else {
+            if self.period.is_some() || self.burst.is_some() {
+                return Err(Problem::invalid("give a `rate` with `period` and `burst`"));
+            }
+            let width = self.width.ok_or_else(|| Problem::invalid("give a `width`, a `rate` or both"))?;
+            return Ok(Limit::width(width));
+        };
+        let period = span::parse(self.period.as_deref().unwrap_or("1s")).map_err(Problem::invalid)?;
+        let rate = Rate::new(count, period).burst(self.burst.unwrap_or(1));
+        Ok(Limit::width(self.width.unwrap_or(WIDTH_MAX)).and_rate(rate))
+    }
+}
+
+/// The name of a limit, its width and its rate.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "LimitSet")]
 pub(super) struct LimitSet {
     limit: String,
     width: u32,
+    #[serde(flatten)]
+    rate: RateView,
 }
 
 pub(super) async fn set(call: Call<Nothing, SetBody>) -> Result<Answer<LimitSet>, Problem> {
-    let (limit, width) = (call.path("limit").to_owned(), call.body.width);
-    call.client.set_limit(&*limit, Limit::width(width)).await?;
-    Answer::ok(LimitSet { limit, width })
+    let (name, limit) = (call.path("limit").to_owned(), call.body.limit()?);
+    call.client.set_limit(&*name, limit).await?;
+    Answer::ok(LimitSet { limit: name, width: limit.width, rate: limit.rate.into() })
 }
 
 /// Whether a limit was removed.

@@ -50,6 +50,9 @@ pub(super) struct StartBody {
     share: Option<String>,
     /// The trace it is part of, as the header `traceparent` writes it; by default that of the request.
     trace: Option<String>,
+    /// How many starts each of its steps counts as, in a lane with a rate; 1 by default.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    cost: Option<u32>,
     /// Tags to find it by; its children do not inherit them.
     #[serde(default)]
     #[schemars(length(max = 8), inner(length(min = 1, max = 64)))]
@@ -218,6 +221,7 @@ impl StartBody {
         new.lane = self.lane;
         new.share = self.share;
         new.trace = self.trace;
+        new.cost = self.cost.unwrap_or(1);
         new.tags = self.tags;
         new.start_at = start_at;
         new.history = self.history.map(|on| if on { History::On } else { History::Off });

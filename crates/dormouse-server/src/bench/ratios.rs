@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dormouse::prelude::*;
 use dormouse::store::{Namespaces, Store};
-use dormouse::{Client, Engine, History, Limit, Status};
+use dormouse::{Client, Engine, History, Limit, RATE_MAX, Rate, Status};
 use serde::Serialize;
 
 use super::bed::{Bed, Place};
@@ -63,18 +63,24 @@ pub(super) struct Ratio {
 pub(super) async fn measure(place: &Place, less: u64) -> Result<Vec<Ratio>, BoxError> {
     let rows = BACKLOG / less;
     let mut ratios = Vec::new();
-    let mut drained = [const { Vec::new() }; 8];
+    let mut drained = [const { Vec::new() }; 10];
     for _ in 0..ROUNDS {
         drained[0].push(drain(place, rows, 1024, Among::One).await?);
         drained[1].push(drain(place, rows, 64, Among::One).await?);
         drained[2].push(drain(place, rows, 16, Among::One).await?);
         drained[3].push(drain(place, rows, 64, Among::Namespaces).await?);
-        drained[4].push(drain(place, rows, 64, Among::Lanes { lanes: LANES, width: None }).await?);
-        drained[5].push(drain(place, rows, 64, Among::Lanes { lanes: LANES, width: Some(3) }).await?);
-        drained[6].push(drain(place, rows, 64, Among::Lanes { lanes: 1, width: Some(HOT) }).await?);
+        drained[4]
+            .push(drain(place, rows, 64, Among::Lanes { lanes: LANES, width: None, rate: None }).await?);
+        drained[5]
+            .push(drain(place, rows, 64, Among::Lanes { lanes: LANES, width: Some(3), rate: None }).await?);
+        drained[6]
+            .push(drain(place, rows, 64, Among::Lanes { lanes: 1, width: Some(HOT), rate: None }).await?);
         drained[7].push(drain(place, rows, 64, Among::Shares).await?);
+        let rate = Some(Rate::per_second(RATE_MAX).burst(RATE_MAX));
+        drained[8].push(drain(place, rows, 64, Among::Lanes { lanes: LANES, width: Some(3), rate }).await?);
+        drained[9].push(drain(place, rows, 64, Among::Lanes { lanes: 1, width: Some(HOT), rate }).await?);
     }
-    let [wide, usual, narrow, tenants, lanes, limited, hot, shares] = drained.map(median);
+    let [wide, usual, narrow, tenants, lanes, limited, hot, shares, rated, hot_rated] = drained.map(median);
     ratios.push(Ratio::new("drained with 64 places over 1,024", usual, wide));
     ratios.push(Ratio::new("drained with 16 places over 1,024", narrow, wide));
     ratios.push(Ratio::new("drained of 5,000 namespaces over 1", tenants, usual));
@@ -82,6 +88,8 @@ pub(super) async fn measure(place: &Place, less: u64) -> Result<Vec<Ratio>, BoxE
     ratios.push(Ratio::new("drained in 10,000 lanes of width 3 over width 1", limited, lanes));
     ratios.push(Ratio::new("drained in one lane of width 1,000 over no lane", hot, usual));
     ratios.push(Ratio::new("drained of 5,000 shares over 1", shares, usual));
+    ratios.push(Ratio::new("drained in 10,000 lanes with a rate over none", rated, limited));
+    ratios.push(Ratio::new("drained in one lane with a rate over none", hot_rated, hot));
     let value = beside_a_flood(place, FLOOD / less).await?;
     ratios.push(Ratio { name: "a single job beside a flood p50, ms", value, of: vec![] });
     if let Place::Server(_) = place {
@@ -128,6 +136,8 @@ enum Among {
     Lanes {
         lanes: u64,
         width: Option<u32>,
+        /// A rate of that limit which is never reached.
+        rate: Option<Rate>,
     },
 }
 
@@ -175,8 +185,10 @@ async fn drain_beside(place: &Place, rows: u64, processes: usize) -> Result<f64,
 }
 
 async fn insert(store: &Arc<dyn Store>, rows: u64, among: Among) -> Result<(), BoxError> {
-    if let Among::Lanes { width: Some(width), .. } = among {
-        Client::on(store.clone()).set_limit("partner", Limit::width(width)).await?;
+    if let Among::Lanes { width: Some(width), rate, .. } = among {
+        let limit = Limit::width(width);
+        let limit = rate.map_or(limit, |rate| limit.and_rate(rate));
+        Client::on(store.clone()).set_limit("partner", limit).await?;
     }
     let new = |row: u64| {
         let mut new = NewInstance::job::<Tick>(row);

@@ -53,6 +53,9 @@ pub struct Start {
     /// The trace it is part of, as in the header traceparent
     #[arg(long, value_name = "TRACEPARENT")]
     trace: Option<String>,
+    /// How many starts each of its steps counts as, in a lane with a rate
+    #[arg(long)]
+    cost: Option<u32>,
     /// A tag to find it by; repeatable
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
@@ -72,7 +75,7 @@ pub(super) async fn start(conn: &Conn, output: Output, args: Start) -> Result<()
     let mut body = json!({
         "machine": args.machine, "step": args.step, "version": args.version, "key": args.key, "queue": args.queue,
     "lane": args.lane, "share": args.share, "start_in": args.start_in, "start_at": args.start_at, "tags": args.tags,
-    "trace": args.trace,
+    "trace": args.trace, "cost": args.cost,
     "even_if_unknown": args.even_if_unknown,
     });
     if let Some(priority) = args.priority {

@@ -202,6 +202,18 @@ async fn a_limit_is_set_and_removed(database: Database) {
     assert_eq!(leads_to(&answer), "/limits?notice=unlimited");
     assert_eq!(newest(&site).await.0, "limit.remove");
     assert!(browser.page("/limits").await.contains("No limit is set."));
+    let fields = [("name", "stripe"), ("width", ""), ("rate", "25"), ("period", "1m"), ("burst", "5")];
+    let answer = browser.submit("/limits", "/limits", &fields).await;
+    assert_eq!(leads_to(&answer), "/limits?notice=limited");
+    assert!(browser.page("/limits").await.contains("25 in 1m, burst 5"));
+    browser.submit("/limits", "/limits/remove", &[("name", "stripe")]).await;
+    for (rate, period, burst) in
+        [("0", "1s", "1"), ("-3", "1s", "1"), ("5", "0s", "1"), ("5", "soon", "1"), ("5", "1s", "0")]
+    {
+        let fields = [("name", "l"), ("rate", rate), ("period", period), ("burst", burst)];
+        let refused = browser.submit("/limits", "/limits", &fields).await;
+        assert!(refused.status >= 400 && refused.status < 500, "{fields:?}: {}", refused.status);
+    }
     for width in ["0", "many", "-1", ""] {
         let refused = browser.submit("/limits", "/limits", &[("name", "l"), ("width", width)]).await;
         assert!(refused.status >= 400 && refused.status < 500, "{width:?}: {}", refused.status);

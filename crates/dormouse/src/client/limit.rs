@@ -1,9 +1,11 @@
 //! Limits: set, removed and listed.
 
+use std::collections::HashMap;
+
 use super::Client;
 use crate::limit::check_limit_name;
 use crate::store::{LimitView, Written};
-use crate::{Limit, Result};
+use crate::{Error, Limit, NewInstance, Result};
 
 /// Limits listed in one read.
 const PAGE: usize = 100;
@@ -11,15 +13,17 @@ const PAGE: usize = 100;
 const WRITES_MAX: usize = 64;
 
 impl Client {
-    /// Limits how many instances of a lane run at a time: of the lane of this name, and of each lane of the family of this
-    /// name. It replaces the name's limit, and holds at once, for all workers: if it is wider, the next in line can run; if it
-    /// is narrower, those that run go on to their end.
+    /// Limits how many instances of a lane run at a time, and how many of its steps start in a period: of the lane of this
+    /// name, and of each lane of the family of this name. It replaces the name's limit, and holds at once, for all workers: if
+    /// it is wider, the next in line can run; if it is narrower, those that run go on to their end. What was started before
+    /// counts for a new rate.
     ///
     /// ```no_run
     /// # async fn shop(client: dormouse::Client) -> dormouse::Result<()> {
-    /// use dormouse::Limit;
+    /// use dormouse::{Limit, Rate};
     /// client.set_limit("partner", Limit::width(3)).await?; // for each of partner/acme, partner/globex, …
     /// client.set_limit("partner/acme", Limit::width(10)).await?;
+    /// client.set_limit("stripe", Limit::rate(Rate::per_second(25).burst(5))).await?;
     /// # Ok(()) }
     /// ```
     pub async fn set_limit(&self, name: impl Into<String>, limit: Limit) -> Result<()> {
@@ -49,6 +53,31 @@ impl Client {
                 return Ok(all);
             }
         }
+    }
+
+    /// Refuses an instance that costs more than the bucket of its lane holds.
+    pub(super) async fn check_costs(&self, batch: &[NewInstance]) -> Result<()> {
+        let mut known: HashMap<&str, Option<u32>> = HashMap::new();
+        for new in batch.iter().filter(|new| new.cost > 1) {
+            let Some(lane) = new.lane.as_deref() else { continue };
+            let burst = match known.get(lane) {
+                Some(burst) => *burst,
+                None => {
+                    let limit = self.store.limit_of(self.namespace.to_string(), lane.to_owned()).await?;
+                    let burst = limit.and_then(|limit| limit.rate).map(|rate| rate.burst);
+                    known.insert(lane, burst);
+                    burst
+                }
+            };
+            if let Some(burst) = burst.filter(|burst| new.cost > *burst) {
+                let reason = format!(
+                    "a cost of {} is more than the burst of {burst}; start it with a smaller cost, or set a larger burst",
+                    new.cost
+                );
+                return Err(Error::InvalidLimit { name: lane.to_owned(), reason });
+            }
+        }
+        Ok(())
     }
 
     async fn change_limit(&self, name: String, limit: Option<Limit>) -> Result<bool> {

@@ -132,6 +132,7 @@ impl Client {
             lane: origin.lane,
             share: origin.share,
             trace: origin.trace.map(String::from),
+            cost: origin.cost,
             tags: origin.tags,
             forked_from: Some((origin.id, seq)),
             ..as_after(origin.machine, event)?

@@ -91,6 +91,7 @@ impl Client {
         batch.iter_mut().try_for_each(|new| self.admit(new))?;
         self.check_known(&batch).await?;
         self.check_places(&batch).await?;
+        self.check_costs(&batch).await?;
         self.check_signals(&batch).await?;
         Ok(batch)
     }
@@ -167,6 +168,11 @@ impl<M> Start<'_, M> {
     /// With the feature `opentelemetry`, it is in the trace of the current span unless said otherwise.
     pub fn trace(self, trace: impl Into<String>) -> Self {
         self.with(|new| new.trace(trace))
+    }
+
+    /// Sets how many starts each of its steps counts as, in a lane with a rate; see [`NewInstance::cost`].
+    pub fn cost(self, cost: u32) -> Self {
+        self.with(|new| new.cost(cost))
     }
 
     /// Adds a tag, by which it can be found.

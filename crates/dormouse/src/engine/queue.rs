@@ -17,7 +17,7 @@ use super::ages::Ages;
 use super::lease::{Registered, give_back};
 use super::{FAULT_PAUSE, Shared, effects, step};
 use crate::InstanceId;
-use crate::store::{Claim, Claimed, Tried, Turns, Written};
+use crate::store::{Claim, Claimed, STARTS_AHEAD_MAX, Starts, Tried, Turns, Written};
 
 /// The most rows in one claim, however much room there is.
 const CLAIM_ROWS_MAX: usize = 512;
@@ -27,6 +27,8 @@ const AHEAD_MAX: usize = 512;
 const AHEAD_FOR: Duration = Duration::from_millis(25);
 /// A row that has waited this long for its place is given back, with all rows behind it.
 const WAIT_MAX: Duration = Duration::from_millis(250);
+/// A start that is counted for a rate is given back if its claim took longer than this: it would come too late.
+const CLAIM_MAX: Duration = Duration::from_secs(1);
 
 /// Claims and starts steps until the engine stops.
 pub(super) async fn run(shared: Arc<Shared>, name: String, steps_max: usize, steps: TaskTracker) {
@@ -48,6 +50,10 @@ pub(super) struct Queue {
     /// Rows claimed here whose claims are not over.
     in_hand: AtomicUsize,
     let_go: Notify,
+    /// Those of them that wait for their places.
+    waiting: AtomicUsize,
+    /// A place became free, or a row does not wait for one any more.
+    freed: Notify,
     /// How long a step holds its place, as a moving mean; 0 before any has.
     held_us: AtomicU64,
     in_use: metrics::Gauge,
@@ -62,7 +68,7 @@ pub(super) struct Hand(Arc<Queue>);
 pub(super) struct RunningPlace {
     queue: Arc<Queue>,
     since: Instant,
-    _permit: OwnedSemaphorePermit,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Queue {
@@ -76,6 +82,8 @@ impl Queue {
             places: Arc::new(Semaphore::new(steps_max)),
             in_hand: AtomicUsize::new(0),
             let_go: Notify::new(),
+            waiting: AtomicUsize::new(0),
+            freed: Notify::new(),
             held_us: AtomicU64::new(0),
         }
     }
@@ -111,6 +119,22 @@ impl Queue {
         }
     }
 
+    /// How many rows would start at once.
+    fn free(&self) -> usize {
+        self.places.available_permits().saturating_sub(self.waiting.load(Ordering::Relaxed))
+    }
+
+    /// Waits until a row would start at once.
+    async fn wait_for_place(&self) {
+        loop {
+            let freed = self.freed.notified();
+            if self.free() > 0 {
+                return;
+            }
+            freed.await;
+        }
+    }
+
     fn take(self: &Arc<Self>) -> Hand {
         self.in_hand.fetch_add(1, Ordering::Relaxed);
         Hand(self.clone())
@@ -134,7 +158,7 @@ impl Queue {
     async fn place(self: &Arc<Self>) -> RunningPlace {
         let permit = self.places.clone().acquire_owned().await.expect("a queue's places are never closed");
         self.in_use.increment(1.0);
-        RunningPlace { queue: self.clone(), since: Instant::now(), _permit: permit }
+        RunningPlace { queue: self.clone(), since: Instant::now(), permit: Some(permit) }
     }
 }
 
@@ -162,6 +186,8 @@ impl Drop for RunningPlace {
     fn drop(&mut self) {
         self.queue.held(self.since.elapsed());
         self.queue.in_use.decrement(1.0);
+        drop(self.permit.take());
+        self.queue.freed.notify_one();
     }
 }
 
@@ -173,26 +199,48 @@ struct Waiting {
     cancel: CancellationToken,
     hand: Hand,
     since: Instant,
+    claim_took: Duration,
     /// How many pauses were known here when it was claimed.
     brakes: u64,
+}
+
+impl Waiting {
+    /// How long it may wait for its place.
+    fn wait_max(&self) -> Duration {
+        if self.is_counted() { STARTS_AHEAD_MAX } else { WAIT_MAX }
+    }
+
+    /// Whether its start is counted for a rate.
+    fn is_counted(&self) -> bool {
+        self.row.starts != Starts::Anytime
+    }
+
+    /// Whether it would start later than it is counted.
+    fn is_late(&self) -> bool {
+        self.is_counted() && (self.since.elapsed() > STARTS_AHEAD_MAX || self.claim_took > CLAIM_MAX)
+    }
 }
 
 /// While it exists, `explain` says that the instance waits for a place.
 struct Seen {
     shared: Arc<Shared>,
+    queue: Arc<Queue>,
     id: InstanceId,
 }
 
 impl Seen {
-    fn new(shared: &Arc<Shared>, id: InstanceId) -> Self {
+    fn new(shared: &Arc<Shared>, queue: &Arc<Queue>, id: InstanceId) -> Self {
         shared.store.hub().claimed_ahead(id);
-        Self { shared: shared.clone(), id }
+        queue.waiting.fetch_add(1, Ordering::Relaxed);
+        Self { shared: shared.clone(), queue: queue.clone(), id }
     }
 }
 
 impl Drop for Seen {
     fn drop(&mut self) {
         self.shared.store.hub().starts(self.id);
+        self.queue.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.queue.freed.notify_one();
     }
 }
 
@@ -209,7 +257,10 @@ async fn claim_rows(shared: &Arc<Shared>, name: &str, queue: &Arc<Queue>, ahead:
             Some(later_than) => (1, Some(later_than)),
             None => (asked.min(ages.rows_max()), None),
         };
-        let claimed = claim(shared, name, Asked { turns: &turns, later_than, rows_max: asked }).await;
+        let asked_at = Instant::now();
+        let request = Asked { turns: &turns, later_than, rows_max: asked, places: queue.free() };
+        let (claimed, held_back) = claim(shared, name, request).await;
+        let claim_took = asked_at.elapsed();
         ages.claimed(later_than, &claimed);
         let took = claimed.len();
         for row in claimed {
@@ -218,11 +269,14 @@ async fn claim_rows(shared: &Arc<Shared>, name: &str, queue: &Arc<Queue>, ahead:
             // It already runs here, so its claim is in use again.
             let Some(registered) = shared.running.add(row.id, row.seq, cancel.clone()) else { continue };
             let hand = queue.take();
-            let (since, _seen) = (Instant::now(), Seen::new(shared, row.id));
-            let waiting = Waiting { _seen, row, registered, cancel, hand, since, brakes };
+            let (since, _seen) = (Instant::now(), Seen::new(shared, queue, row.id));
+            let waiting = Waiting { _seen, row, registered, cancel, hand, since, claim_took, brakes };
             assert!(ahead.try_send(waiting).is_ok(), "there is room for every row in hand");
         }
-        if took < asked && later_than.is_none() {
+        if held_back {
+            // Rows must start at once whose rate is tight: nothing is claimed ahead of them.
+            shared.stop.run_until_cancelled(queue.wait_for_place()).await;
+        } else if took < asked && later_than.is_none() {
             // The backlog is empty: only something new, or another process, can change that.
             let news = tokio::time::timeout(shared.config.poll, pokes.changed());
             let _ = shared.stop.run_until_cancelled(news).await;
@@ -238,9 +292,11 @@ struct Asked<'a> {
     turns: &'a Turns,
     later_than: Option<i32>,
     rows_max: usize,
+    places: usize,
 }
 
-async fn claim(shared: &Shared, queue: &str, asked: Asked<'_>) -> Vec<Claimed> {
+/// Claims rows. Returns them, and whether others were left that must start at once.
+async fn claim(shared: &Shared, queue: &str, asked: Asked<'_>) -> (Vec<Claimed>, bool) {
     while !shared.stop.is_cancelled() {
         let claim = Claim {
             worker: shared.worker,
@@ -250,6 +306,7 @@ async fn claim(shared: &Shared, queue: &str, asked: Asked<'_>) -> Vec<Claimed> {
             after: asked.turns.clone(),
             later_than: asked.later_than,
             rows_max: asked.rows_max,
+            places: asked.places,
         };
         match shared.store.claim(claim).await {
             Ok(Written { value: claimed, effects }) => {
@@ -265,7 +322,7 @@ async fn claim(shared: &Shared, queue: &str, asked: Asked<'_>) -> Vec<Claimed> {
                 if !claimed.is_empty() {
                     tracing::trace!(queue, rows = claimed.len(), "claimed");
                 }
-                return claimed;
+                return (claimed, effects.held_back);
             }
             Err(error) => {
                 shared.outage.failed("claim", &error);
@@ -273,11 +330,12 @@ async fn claim(shared: &Shared, queue: &str, asked: Asked<'_>) -> Vec<Claimed> {
             }
         }
     }
-    Vec::new()
+    (Vec::new(), false)
 }
 
 /// Starts rows in the order of their claims, each in a place. Gives back rows that must not start: all of them once the
-/// engine stops, rows claimed before a pause, rows of cancelled instances, and rows that have waited too long.
+/// engine stops, rows claimed before a pause, rows of cancelled instances, and rows that have waited too long, which for
+/// those that are counted for a rate is sooner.
 async fn start_rows(
     shared: &Arc<Shared>,
     queue: &Arc<Queue>,
@@ -289,11 +347,15 @@ async fn start_rows(
             biased;
             () = shared.stop.cancelled() => None,
             place = queue.place() => Some(place),
-            () = tokio::time::sleep_until(waiting.since + WAIT_MAX) => {
+            () = tokio::time::sleep_until(waiting.since + waiting.wait_max()) => {
                 queue.claim_nothing_ahead();
                 None
             }
         };
+        if waiting.is_late() && !shared.stop.is_cancelled() {
+            return_rows(shared, vec![waiting], steps).await;
+            continue;
+        }
         match place.filter(|_| waiting.brakes == shared.store.hub().brakes()) {
             Some(_) if waiting.cancel.is_cancelled() => return_rows(shared, vec![waiting], steps).await,
             Some(place) => start(shared, steps, waiting, place),

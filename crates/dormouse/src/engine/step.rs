@@ -19,7 +19,7 @@ use super::queue::{Hand, RunningPlace};
 use super::{FAULT_PAUSE, Shared, effects, lease, unread};
 use crate::context::Own;
 use crate::rules::{Handed, Head};
-use crate::store::{Claimed, Commit, Hold, Reading, Receipt, Rider, Tried, Written, share_name};
+use crate::store::{Claimed, Commit, Hold, Reading, Receipt, Rider, Starts, Tried, Written, share_name};
 use crate::{At, Context, DynMachine, Error, Fault, Mail, Run, Spawn, StepError, Trace, Transition};
 
 /// A claimed row that starts to run.
@@ -97,13 +97,18 @@ impl<'a> Runner<'a> {
         let machine = shared.registry.get(&row.machine, row.version);
         let until = Instant::now().checked_add(shared.config.run_ahead);
         let head = row.head();
+        let steps = match row.starts {
+            Starts::Anytime => shared.config.run_ahead_steps,
+            // Each start that is counted for a rate is counted by a claim.
+            Starts::Now | Starts::Ahead => 0,
+        };
         Self {
             shared,
             machine: machine.expect("only registered machines are claimed").clone(),
             version: row.version,
             at: row.at,
             head,
-            budget: RunAhead { steps: shared.config.run_ahead_steps, until },
+            budget: RunAhead { steps, until },
             handed_out,
             cx: Context {
                 id: row.id,

@@ -27,6 +27,9 @@ pub trait LimitStore: Send + Sync + 'static {
     /// [`LimitStore::set_limit`] call it right after, and every worker calls it with each heartbeat.
     fn settle_limits(&self) -> Reply<'_, Written<bool>>;
 
+    /// The limit that holds for a lane: that of its name, else that of its family.
+    fn limit_of(&self, namespace: String, lane: String) -> Reply<'_, Option<Limit>>;
+
     /// The limits of a namespace in the order of their names: those after this name, or from the first.
     fn limits(&self, namespace: String, after: Option<String>, rows_max: usize) -> Reply<'_, Vec<LimitView>>;
 }
@@ -59,4 +62,8 @@ pub struct LaneView {
     pub is_limited: bool,
     /// The other instances that hold it: they run, or are next.
     pub holders: Vec<InstanceId>,
+    /// When the lane's rate lets it start, if that is not yet.
+    pub turn_at: Option<Timestamp>,
+    /// Whether that is only the earliest moment: more are before it than were counted.
+    pub turn_is_later: bool,
 }

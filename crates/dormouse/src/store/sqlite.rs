@@ -25,6 +25,7 @@ mod open;
 mod operate;
 mod progress;
 mod query;
+mod rate;
 #[cfg(feature = "bench")]
 mod raw;
 mod readers;
@@ -289,6 +290,10 @@ impl Store for SqliteStore {
 impl LimitStore for SqliteStore {
     fn set_limit(&self, namespace: String, name: String, limit: Option<Limit>) -> Reply<'_, Written<bool>> {
         self.write(move |tx| lane::set_limit(tx, &namespace, &name, limit))
+    }
+
+    fn limit_of(&self, namespace: String, lane: String) -> Reply<'_, Option<Limit>> {
+        self.read(move |conn| lane::limit_of(conn, &namespace, &lane))
     }
 
     fn settle_limits(&self) -> Reply<'_, Written<bool>> {

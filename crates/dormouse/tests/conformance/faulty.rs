@@ -183,6 +183,7 @@ impl LimitStore for Faulty {
     pass_on! {
         set_limit(namespace: String, name: String, limit: Option<Limit>) -> Written<bool>;
         settle_limits() -> Written<bool>;
+        limit_of(namespace: String, lane: String) -> Option<Limit>;
         limits(namespace: String, after: Option<String>, rows_max: usize) -> Vec<LimitView>;
     }
 }

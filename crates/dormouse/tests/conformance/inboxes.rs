@@ -190,6 +190,7 @@ async fn a_large_inbox_is_read_for_its_step_alone(kit: Kit) {
         machines: [("m".to_owned(), 1)].into(),
         after: dormouse::store::Turns::default(),
         later_than: None,
+        places: usize::MAX,
         rows_max: 10,
     };
     let claimed = kit.store.claim(claim).await.expect("a claim").value;

@@ -480,7 +480,16 @@ async fn failed_for(kit: &Kit, id: InstanceId, holder: InstanceId) {
 async fn claim_in(kit: &Kit, worker: dormouse::WorkerId, namespaces: Namespaces) -> Vec<String> {
     let machines = [("m".to_owned(), 1)].into();
     let (queue, after) = ("default".to_owned(), Turns::default());
-    let claim = Claim { worker, queue, namespaces, machines, after, later_than: None, rows_max: 10 };
+    let claim = Claim {
+        worker,
+        queue,
+        namespaces,
+        machines,
+        after,
+        later_than: None,
+        places: usize::MAX,
+        rows_max: 10,
+    };
     let claimed = kit.store.claim(claim).await.expect("a claim").value;
     claimed.into_iter().map(|row| row.namespace).collect()
 }

@@ -189,6 +189,7 @@ impl Kit {
             machines,
             after,
             later_than: None,
+            places: usize::MAX,
             rows_max,
         })
         .await

@@ -364,7 +364,16 @@ async fn claim_ids(kit: &Kit, worker: WorkerId) -> Vec<InstanceId> {
 fn five_rows(worker: WorkerId) -> Claim {
     let machines = [("m".to_owned(), 1)].into();
     let (queue, after) = ("default".to_owned(), Turns::default());
-    Claim { worker, queue, namespaces: Namespaces::All, machines, after, later_than: None, rows_max: 5 }
+    Claim {
+        worker,
+        queue,
+        namespaces: Namespaces::All,
+        machines,
+        after,
+        later_than: None,
+        places: usize::MAX,
+        rows_max: 5,
+    }
 }
 
 async fn of_those_inserted_together_the_lanes_order_decides_who_is_first(kit: Kit) {

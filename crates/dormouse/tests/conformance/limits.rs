@@ -651,6 +651,7 @@ fn rows(worker: WorkerId, rows_max: usize) -> Claim {
         machines,
         rows_max,
         later_than: None,
+        places: usize::MAX,
         after: Turns::default(),
     }
 }

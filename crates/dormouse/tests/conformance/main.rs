@@ -75,6 +75,7 @@ mod metrics;
 mod operate;
 mod operators;
 mod order;
+mod rates;
 mod reads;
 mod runs;
 #[cfg(feature = "schedules")]

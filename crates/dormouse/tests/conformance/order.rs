@@ -139,6 +139,7 @@ async fn a_claim_takes_the_first_rows_over_all_shares_machines_and_versions(kit:
             after: after.clone(),
             later_than,
             rows_max,
+            places: usize::MAX,
         };
         let claimed = kit.store.claim(claim.clone()).await.expect("a claim").value;
         claimed.iter().for_each(|row| after.served(&row.turn));

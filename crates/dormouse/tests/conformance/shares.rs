@@ -66,7 +66,16 @@ impl<'a> Claimer<'a> {
         let Self { worker, namespaces, machines, turns, .. } = self;
         let (queue, after) = ("default".to_owned(), turns.clone());
         let (namespaces, machines) = (namespaces.clone(), machines.clone());
-        let claim = Claim { worker: *worker, queue, namespaces, machines, after, later_than: None, rows_max };
+        let claim = Claim {
+            worker: *worker,
+            queue,
+            namespaces,
+            machines,
+            after,
+            later_than: None,
+            places: usize::MAX,
+            rows_max,
+        };
         let claimed = self.kit.take(claim).await;
         claimed.iter().for_each(|row| self.turns.served(&row.turn));
         claimed.iter().map(|row| row.id).collect()
@@ -293,8 +302,16 @@ async fn claims_at_the_same_time_leave_nothing_behind(kit: Kit) {
         let worker = kit.worker(&format!("w{name}")).await;
         let (queue, machines) = ("default".to_owned(), [("m".to_owned(), 1)].into());
         let (namespaces, after) = (Namespaces::All, Turns::default());
-        let claim =
-            Claim { worker, queue, namespaces, machines, after, later_than: None, rows_max: SHARES / 8 };
+        let claim = Claim {
+            worker,
+            queue,
+            namespaces,
+            machines,
+            after,
+            later_than: None,
+            places: usize::MAX,
+            rows_max: SHARES / 8,
+        };
         let store = kit.store.clone();
         claims.push(tokio::spawn(async move { store.claim(claim).await.expect("a claim").value.len() }));
     }

@@ -36,6 +36,14 @@ const CROWD: &str = "
     $$;
     select pg_temp.crowd(298000, 'scheduled', p_wake_at => now() + interval '1 year');
     select pg_temp.crowd(100000, 'runnable', p_lane => 'hot');
+    select pg_temp.crowd(100000, 'runnable', p_lane => 'slow/1');
+    insert into dormouse.limits (namespace, name, width, changed_at, rate, period_us, burst, interval_ns)
+    values ('other', 'slow', 10000, now(), 1, 86400000000, 1, 86400000000000);
+    insert into dormouse.rates (namespace, lane, until_ns, interval_ns, at_ns)
+    select 'default', 'slow/' || n, dormouse.ns(now()) + 86400000000000, 86400000000000, dormouse.ns(now())
+    from generate_series(1, 100000) n;
+    insert into dormouse.rate_wakes (namespace, lane, at, set_at)
+    select 'default', 'slow/' || n, now() + interval '1 day', now() from generate_series(1, 100000) n;
     select pg_temp.crowd(100000, 'runnable', p_machine => 'unknown');
     select pg_temp.crowd(100000, 'runnable', p_paused => true);
     select pg_temp.crowd(100000, 'awaiting_signal', p_awaits => 'other', p_key => 'waits:');

@@ -12,8 +12,8 @@ use dormouse::store::{
     SendOutcome, SendReport, ServerStore, Store, TagChange, Tried, UnitStore, Which,
 };
 use dormouse::{
-    Delivered, Inserted, Interaction, Json, Limit, Limits, Mail, NewInstance, NewSignal, Status, Target,
-    WorkerId,
+    Delivered, Inserted, Interaction, Json, Limit, Limits, Mail, NewInstance, NewSignal, Rate, Status,
+    Target, WorkerId,
 };
 use private_postgres::Server;
 
@@ -51,6 +51,7 @@ impl<'a> Tour<'a> {
             self.spawn().await;
             self.hand_on().await;
             self.limit().await;
+            self.rate().await;
             self.lose_a_worker().await;
             self.dispatch().await;
             self.mail().await;
@@ -216,6 +217,28 @@ impl<'a> Tour<'a> {
             }
             verbs.commit_all(worker, &rows, &done()).await;
         }
+    }
+
+    /// A lane with a rate is claimed from, and its next waits for its moment.
+    async fn rate(&mut self) {
+        let (verbs, worker) = (&self.verbs, self.worker);
+        let set = |limit| verbs.store.set_limit("default".to_owned(), "pace".to_owned(), limit);
+        let rate = Rate::new(1, std::time::Duration::from_secs(3600));
+        set(Some(Limit::width(3).and_rate(rate))).await.expect("a limit");
+        let lane = format!("pace/{}", self.round);
+        let inserted = verbs.insert(vec![m().lane(lane); 2]);
+        note(&mut self.notes, self.server, "insert with a rate", inserted).await;
+        let rows = note(&mut self.notes, self.server, "claim with a rate", verbs.claim(worker, 10)).await;
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        note(&mut self.notes, self.server, "due with a rate", verbs.store.due(10)).await.expect("a sweep");
+        let (end, rest) = (done(), done());
+        let ended = verbs.commit_all(worker, &rows, &end);
+        note(&mut self.notes, self.server, "commit done with a rate", ended).await;
+        assert!(verbs.claim(worker, 10).await.is_empty(), "the other waits for its moment");
+        set(None).await.expect("a limit");
+        let other = verbs.claim(worker, 10).await;
+        assert_eq!(other.len(), 1, "{other:?}");
+        verbs.commit_all(worker, &other, &rest).await;
     }
 
     /// The lane with the long line goes to a row that is more urgent than all of it.

@@ -50,6 +50,7 @@ impl Verbs {
             machines: [("m".to_owned(), 1)].into(),
             after: Turns::default(),
             later_than: None,
+            places: usize::MAX,
             rows_max,
         };
         let mut claimed = self.store.claim(claim).await.expect("a claim").value;

@@ -134,7 +134,7 @@ begin
         v_woken := true;
     end loop;
     if v_lanes is not null then
-        v_effects.queues := v_effects.queues || dormouse.settle_lanes(v_namespaces, v_lanes);
+        v_effects := dormouse.merge(v_effects, dormouse.settle_lanes(v_namespaces, v_lanes));
     end if;
     return v_effects;
 end

@@ -5,14 +5,14 @@ use sqlx::postgres::PgRow;
 
 use super::db::Db;
 use super::types::{Columns, parse, strange};
-use crate::store::{Claim, Claimed, Effects, Namespaces, Reading, Turn, Written};
+use crate::store::{Claim, Claimed, Effects, Namespaces, Reading, Starts, Turn, Written};
 use crate::{
     At, ChildView, Error, InboxSignal, InstanceId, Json, KeyScope, ParentRef, Result, SignalId, Status, Trace,
 };
 
 const SQL: &str = "select id, namespace, key, machine, version, step, seq, attempt, wake, awaits, inbox::text, \
     children::text, keeps_history, at, state::text, parent, parent_round, parent_index, rival, apart, lane, barrier, round, \
-    key_scope, runnable_at, priority, share, remains, trace from dormouse.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    key_scope, runnable_at, priority, share, remains, trace, starts from dormouse.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
 pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Written<Vec<Claimed>>> {
     let namespaces = match &claim.namespaces {
@@ -26,6 +26,7 @@ pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Written<Vec<Claimed>
     let shares: Vec<&str> = turns.iter().map(|turn| turn.share.as_str()).collect();
     let remains: Vec<i32> = turns.iter().map(|turn| turn.left as i32).collect();
     let rows_max = i32::try_from(claim.rows_max).unwrap_or(i32::MAX);
+    let places = i32::try_from(claim.places).unwrap_or(i32::MAX);
     let rows = db
         .all(|| {
             sqlx::query(SQL)
@@ -39,11 +40,18 @@ pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Written<Vec<Claimed>
                 .bind(&priorities)
                 .bind(&shares)
                 .bind(&remains)
+                .bind(places)
         })
         .await?;
     let mut claimed = Vec::with_capacity(rows.len());
     let mut effects = Effects::default();
     for row in &rows {
+        // Not a row of the claim, but what is to be known of lanes with a rate.
+        if row.value::<Option<i64>>("id")?.is_none() {
+            effects.held_back = row.value("apart")?;
+            row.moment_or_none("runnable_at")?.into_iter().for_each(|at| effects.arm(at));
+            continue;
+        }
         match row.value::<Option<i64>>("rival")? {
             None => match read(row) {
                 Ok(row) => claimed.push(row),
@@ -153,6 +161,7 @@ fn read(row: &PgRow) -> Result<Claimed> {
         key_scope: key_scope(row)?,
         runnable_at: row.moment("runnable_at")?,
         trace: Trace::stored(row.value("trace")?),
+        starts: starts(row)?,
         now: row.moment("at")?,
     })
 }
@@ -161,6 +170,14 @@ fn parent(row: &PgRow) -> Result<Option<ParentRef>> {
     let Some(id) = row.value::<Option<i64>>("parent")? else { return Ok(None) };
     let (round, index) = (row.number("parent_round")?, row.number("parent_index")?);
     Ok(Some(ParentRef { id: InstanceId(id), round, index }))
+}
+
+fn starts(row: &PgRow) -> Result<Starts> {
+    Ok(match row.value::<Option<&str>>("starts")? {
+        None => Starts::Anytime,
+        Some("now") => Starts::Now,
+        Some(_) => Starts::Ahead,
+    })
 }
 
 fn key_scope(row: &PgRow) -> Result<KeyScope> {

@@ -3,13 +3,14 @@
 -- starts. A row whose key forbids that it runs is returned with the key's holder, and not taken.
 create or replace function dormouse.claim(
     p_worker bigint, p_queue text, p_namespaces text[], p_machines text[], p_versions integer[],
-    p_rows_max integer, p_later_than integer, p_turn_priorities integer[], p_turn_shares text[], p_turn_remains integer[]
+    p_rows_max integer, p_later_than integer, p_turn_priorities integer[], p_turn_shares text[], p_turn_remains integer[],
+    p_places integer
 ) returns table (
     id bigint, namespace text, key text, machine text, version integer, step text, seq bigint,
     attempt integer, wake text, awaits text[], inbox json, children json, keeps_history boolean,
     at timestamptz, state json, parent bigint, parent_round integer, parent_index integer, rival bigint, apart boolean,
     lane text, barrier integer, round integer, key_scope text, runnable_at timestamptz, priority integer, share text,
-    remains integer, trace text
+    remains integer, trace text, starts text
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -21,6 +22,11 @@ declare
     v_rivals bigint[];
     v_holders bigint[];
     v_busy bigint[] := '{}';
+    v_shares text[];
+    v_remains integer[];
+    v_starts text[];
+    v_wake_at timestamptz;
+    v_held_back boolean := false;
     v_wait text := '50ms';
 begin
     -- What a worker without a lease took, no reaper would find; and while a reaper looks, it has none.
@@ -39,6 +45,21 @@ begin
     v_ids := v_next.ids;
     if v_ids = '{}' then
         return;
+    end if;
+    v_shares := v_next.shares;
+    v_remains := v_next.remains;
+    if exists (select from dormouse.limits m where m.interval_ns is not null) then
+        select t.starts, t.wake_at into v_starts, v_wake_at from dormouse.take_starts(v_ids, p_places, v_now) t;
+        -- What was started is not forgotten, or it could be started again in the same period.
+        if 'now' = any (v_starts) then
+            perform set_config('synchronous_commit', 'on', true);
+        end if;
+        v_held_back := coalesce('held' = any (v_starts), false);
+        select coalesce(array_agg(t.id order by t.place), '{}'), array_agg(t.share order by t.place),
+            array_agg(t.remains order by t.place), array_agg(t.starts order by t.place)
+        into v_ids, v_shares, v_remains, v_starts
+        from unnest(v_ids, v_shares, v_remains, v_starts) with ordinality t (id, share, remains, starts, place)
+        where t.starts is null or t.starts in ('now', 'ahead');
     end if;
     -- A list of statuses may make a key taken or free by the claim itself: these rows are taken one after the
     -- other, as if each were claimed alone.
@@ -67,9 +88,9 @@ begin
     return query
     with taken as (
         update dormouse.instances i set status = 'executing', worker = p_worker, changed_at = v_now
-        from unnest(v_ids, v_next.shares, v_next.remains) with ordinality locked (id, turn_of, remains, place)
+        from unnest(v_ids, v_shares, v_remains, v_starts) with ordinality locked (id, turn_of, remains, starts, place)
         where i.id = any (array[locked.id]) and i.id <> all (v_busy || v_rivals)
-        returning i.*, locked.turn_of, locked.remains, locked.place
+        returning i.*, locked.turn_of, locked.remains, locked.starts, locked.place
     ), counted as (
         insert into dormouse.counts (namespace, queue, machine, version, step, status, count)
         select t.namespace, t.queue, t.machine, t.version, t.step, 'runnable', -count(*) from taken t
@@ -79,12 +100,17 @@ begin
             t.attempt, t.wake, t.awaits, t.inbox, t.barrier, t.round, t.keeps_history, t.state,
             t.parent, t.parent_round, t.parent_index, null::bigint as rival,
             t.inbox_bytes > 65536 or (t.barrier is not null and dormouse.is_large_round(t.id, t.round)) as apart,
-            t.lane, t.key_scope, t.runnable_at, t.trace
+            t.lane, t.key_scope, t.runnable_at, t.trace, t.starts
         from taken t
         union all
         select null, null, null, null, r.id, null, null, null, null, null, null, null, null, null, null, null, null, null,
-            null, null, null, null, r.holder, null, null, null, null, null
+            null, null, null, null, r.holder, null, null, null, null, null, null
         from unnest(v_rivals, v_holders) r (id, holder)
+        union all
+        -- Not a row: whether some were left that must start at once, and when a lane is settled next.
+        select null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+            null, null, null, null, null, v_held_back, null, null, v_wake_at, null, null
+        where v_held_back or v_wake_at is not null
     )
     select a.id, a.namespace, a.key, a.machine, a.version, a.step, a.seq, a.attempt, a.wake, a.awaits,
         -- What `dormouse.inbox` tells, without a call for each row.
@@ -95,7 +121,7 @@ begin
         ) end,
         case when a.barrier is not null and not a.apart then dormouse.children(a.id, a.round) end,
         a.keeps_history, v_now, a.state, a.parent, a.parent_round, a.parent_index, a.rival, a.apart, a.lane,
-        a.barrier, a.round, a.key_scope, a.runnable_at, a.priority, a.turn_of, a.remains, a.trace
+        a.barrier, a.round, a.key_scope, a.runnable_at, a.priority, a.turn_of, a.remains, a.trace, a.starts
     from answer a order by a.place;
 end
 $$;

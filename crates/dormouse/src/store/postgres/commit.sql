@@ -57,7 +57,7 @@ begin
             row_number() over (order by o.ord, c.ord), c.namespace, c.machine, c.version, c.step, c.state, c.queue,
             c.priority, c.at_us, c.in_us, c.lane, c.key, c.key_scope, c.keeps, c.forked, c.awaits, c.await_at_us,
             c.await_in_us, c.signals, o.id, o.cascade, c.ord - 1, c.tags, c.inbox_max,
-            c.inbox_bytes_max, null, c.share, c.trace
+            c.inbox_bytes_max, null, c.share, c.trace, c.cost
         )::dormouse.arrival
         from unnest(v_batch) o
         cross join lateral json_populate_recordset(null::dormouse.arrival, o.children) c
@@ -86,7 +86,7 @@ begin
         effects := dormouse.merge(effects, dormouse.apply(v_changes, at));
         perform dormouse.raise_barriers(v_batch, v_owned, v_parents, v_inserted);
         if exists (select from unnest(v_batch) o where o.moves) then
-            effects.queues := effects.queues || dormouse.change_lanes(v_batch, v_owned);
+            effects := dormouse.merge(effects, dormouse.change_lanes(v_batch, v_owned));
         end if;
         if exists (select from unnest(v_batch) o where o.mail is not null) then
             perform dormouse.send_mail(v_batch, v_owned, at);

@@ -77,7 +77,7 @@ begin
         effects.queues := effects.queues || dormouse.queues_to_poke(v_parents);
     end if;
     if v_lanes is not null then
-        effects.queues := effects.queues || dormouse.settle_lanes(v_namespaces, v_lanes);
+        effects := dormouse.merge(effects, dormouse.settle_lanes(v_namespaces, v_lanes));
     end if;
 end
 $$;

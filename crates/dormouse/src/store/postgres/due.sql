@@ -23,6 +23,7 @@ begin
     perform set_config('synchronous_commit', 'off', true);
     at := dormouse.now();
     woken := 0;
+    effects := dormouse.due_lanes(due.at);
     -- Rows of lanes that cannot be had make room for those behind them, a few times over.
     for round in 1..8 loop
         v_ids := array(
@@ -119,6 +120,10 @@ begin
     into next from (
         select wake_at from dormouse.instances where wake_at is not null order by wake_at limit 1
     ) first;
+    next := least(next, (
+        select case when w.at <= due.at then due.at + interval '50 milliseconds' else w.at end
+        from dormouse.rate_wakes w order by w.at limit 1
+    ));
     select k.expired, least(due.next, k.next) into expired, next from dormouse.expire_kept(due.at, p_rows_max) k;
 end
 $$;

@@ -1,4 +1,4 @@
-select id, namespace, machine, version, key, status, step, state::text as state, seq, attempt, queue, priority, lane, share, trace, blocked,
+select id, namespace, machine, version, key, status, step, state::text as state, seq, attempt, queue, priority, lane, share, trace, cost, blocked,
     paused, cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index,
     awaits, wake_at, wake, inbox, barrier, round, worker, output::text as output,
     last_error, created_at, changed_at, ended_at

@@ -33,3 +33,8 @@ drop function if exists dormouse.sleep_data(timestamptz, json);
 drop function if exists dormouse.opened_data(bigint, json, integer, timestamptz, json);
 drop function if exists dormouse.unread(bigint, bigint[]);
 drop function if exists dormouse.spawn_data(integer, integer, integer, integer, integer, timestamptz, json);
+drop function if exists dormouse.lane_places(text[], text[]);
+drop function if exists dormouse.settle_lanes(text[], text[]);
+drop function if exists dormouse.change_lanes(dormouse.decided[], boolean[]);
+drop function if exists dormouse.settle_some(text, text, text, integer);
+drop function if exists dormouse.set_limit(text, text, integer);

@@ -86,6 +86,7 @@ pub(super) struct Arrival<'a> {
     tags: Option<Vec<&'a str>>,
     share: Option<String>,
     trace: Option<&'a str>,
+    cost: u32,
     inbox_max: i32,
     inbox_bytes_max: i64,
 }
@@ -144,6 +145,7 @@ impl<'a> Arrival<'a> {
             tags: if new.tags.is_empty() { None } else { Some(sorted(&new.tags)) },
             share: own_share(&new.namespace, new.share.as_deref()),
             trace: new.trace.as_deref(),
+            cost: new.cost,
             inbox_max,
             inbox_bytes_max,
         }

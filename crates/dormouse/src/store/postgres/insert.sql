@@ -76,7 +76,7 @@ begin
             insert into dormouse.instances (
                 id, namespace, machine, version, status, step, seq, queue, priority, runnable_at, wake_at, awaits,
                 parent, parent_round, cascade, lane, blocked, keeps_history, key, key_scope, created_at,
-                changed_at, state, parent_index, tags, share, depth, indexed, trace
+                changed_at, state, parent_index, tags, share, cost, depth, indexed, trace
             )
             select id, namespace, machine, version,
                 case
@@ -88,7 +88,7 @@ begin
                 case when parent is not null then (select p.round + 1 from dormouse.instances p where p.id = fresh.parent) end,
                 coalesce(cascade, false), lane,
                 lane is not null and not parks and not coalesce(starts_at > v_now, false),
-                keeps, key, key_scope, v_now, v_now, state::json, parent_index, tags, share, case
+                keeps, key, key_scope, v_now, v_now, state::json, parent_index, tags, share, coalesce(cost, 1), case
                     when parent is null then coalesce(depth, 0)
                     else (select p.depth from dormouse.instances p where p.id = fresh.parent)
                 end,
@@ -179,7 +179,7 @@ begin
         );
     end if;
     if v_lanes is not null then
-        effects.queues := effects.queues || dormouse.settle_lanes(v_namespaces, v_lanes);
+        effects := dormouse.merge(effects, dormouse.settle_lanes(v_namespaces, v_lanes));
     end if;
 end
 $$;

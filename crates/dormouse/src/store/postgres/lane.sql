@@ -93,10 +93,14 @@ begin
 end
 $$;
 
--- How these lanes stand: the width that limits give each, which is 1 without one, and how many of it run and could run.
--- Both are counted only as far as the width needs, by instances_lane.
+-- How these lanes stand: what limits say of each, which is a width of 1 without one, and how many of it run and could run.
+-- Both are counted only as far as the width needs, by instances_lane. Of a lane with a rate, also how much of its bucket is
+-- spent, and how many starts those that could run will take from it.
 create or replace function dormouse.lane_places(p_namespaces text[], p_lanes text[])
-returns table (namespace text, lane text, width integer, running integer, ready integer)
+returns table (
+    namespace text, lane text, width integer, running integer, ready integer, interval_ns bigint, burst integer,
+    spent_ns bigint, ready_ns bigint
+)
 language sql stable rows 8 as $$
     select l.namespace, l.lane, l.width, (
         select count(*)::integer from (
@@ -110,53 +114,86 @@ language sql stable rows 8 as $$
             where h.lane is not null and h.namespace = l.namespace and h.lane = l.lane
                 and h.status = 'runnable' and not h.blocked limit l.width + 1
         ) counted
-    )
+    ), l.interval_ns, l.burst, case when l.interval_ns is not null then
+        dormouse.spent_ns(l.namespace, l.lane, l.interval_ns, l.burst, l.changed_at, dormouse.now())
+    end, case when l.interval_ns is not null then
+        dormouse.ready_ns(l.namespace, l.lane, l.interval_ns, l.burst, l.width)
+    end
     from (
-        select touched.namespace, touched.lane, coalesce(
-            (select m.width from dormouse.limits m where m.namespace = touched.namespace and m.name = touched.lane),
-            (
-                select m.width from dormouse.limits m
-                where m.namespace = touched.namespace and m.name = split_part(touched.lane, '/', 1)
-            ),
-            1
-        ) as width
+        select touched.namespace, touched.lane, coalesce(m.width, 1) as width, m.interval_ns, m.burst, m.changed_at
         from (
             select distinct t.namespace, t.lane from unnest(p_namespaces, p_lanes) t (namespace, lane)
         ) touched
+        left join lateral (
+            select o.width, o.interval_ns, o.burst, o.changed_at from dormouse.limits o
+            where o.namespace = touched.namespace and o.width is not null
+                and o.name = any (array[touched.lane, split_part(touched.lane, '/', 1)])
+            order by length(o.name) desc limit 1
+        ) m on true
     ) l
 $$;
 
--- Lets the next in line of each of these lanes run, by instances_lane: strict order, as many as the lane has room for.
--- Whoever calls holds the lanes' locks, so what it sees of them is final. Tells in which queues a row can now run.
-create or replace function dormouse.settle_lanes(p_namespaces text[], p_lanes text[]) returns text[]
+-- Lets the next in line of each of these lanes run, by instances_lane: strict order, as many as the lane has room for, and
+-- its bucket has starts for. If the bucket alone keeps the next one back, the lane is settled again at its moment. Whoever
+-- calls holds the lanes' locks, so what it sees of them is final. Tells in which queues a row can now run, and that moment.
+create or replace function dormouse.settle_lanes(p_namespaces text[], p_lanes text[]) returns dormouse.effects
 language plpgsql as $$
 declare
-    v_queues text[];
+    v_effects dormouse.effects;
     v_narrow_namespaces text[];
     v_narrow_lanes text[];
+    v_late_namespaces text[];
+    v_late_lanes text[];
+    v_late_ns bigint[];
 begin
     with lanes as materialized (
-        select * from dormouse.lane_places(p_namespaces, p_lanes)
-    ), next as (
-        select n.id from lanes cross join lateral (
-            select i.id from dormouse.instances i
+        select p.*, greatest(p.width - p.running - p.ready, 0) as room,
+            greatest(p.burst * p.interval_ns - p.spent_ns - p.ready_ns, 0) as free_ns
+        from dormouse.lane_places(p_namespaces, p_lanes) p
+    ), line as (
+        select lanes.*, n.id, least(n.cost, lanes.burst) as cost, case when lanes.interval_ns is not null then
+            sum(least(n.cost, lanes.burst) * lanes.interval_ns) over (
+                partition by lanes.namespace, lanes.lane order by n.priority, n.runnable_at, n.id
+            )
+        end as taken_ns
+        from lanes cross join lateral (
+            select i.id, i.cost, i.priority, i.runnable_at from dormouse.instances i
             where i.lane is not null and i.namespace = lanes.namespace and i.lane = lanes.lane
                 and i.status = 'runnable' and i.blocked and not i.paused
             order by i.priority, i.runnable_at, i.id
-            limit greatest(lanes.width - lanes.running - lanes.ready, 0)
+            limit least(lanes.room, lanes.free_ns / lanes.interval_ns + 1)
         ) n
     ), opened as (
-        update dormouse.instances i set blocked = false from next where i.id = any (array[next.id])
+        update dormouse.instances i set blocked = false from line
+        where i.id = any (array[line.id]) and (line.taken_ns is null or line.taken_ns <= line.free_ns)
         returning i.queue
+    ), late as (
+        select l.namespace, l.lane, case
+            when l.ready_ns + l.taken_ns <= l.burst * l.interval_ns
+                then l.spent_ns + l.ready_ns + l.taken_ns - l.burst * l.interval_ns
+            -- Whoever takes one of those that could be claimed has the lane settled again.
+            when l.cost = 1 and l.burst < l.width then null
+            else greatest(l.ready_ns + l.taken_ns - l.burst * l.interval_ns, 1000000000)
+        end::bigint as wait_ns
+        from (
+            select distinct on (line.namespace, line.lane) line.* from line where line.taken_ns > line.free_ns
+            order by line.namespace, line.lane, line.taken_ns
+        ) l
     )
     select (select array_agg(distinct queue) from opened),
         array_agg(namespace) filter (where ready > 0 and running + ready > width),
-        array_agg(lane) filter (where ready > 0 and running + ready > width)
-    into v_queues, v_narrow_namespaces, v_narrow_lanes from lanes;
+        array_agg(lane) filter (where ready > 0 and running + ready > width),
+        (select array_agg(late.namespace) from late where wait_ns is not null),
+        (select array_agg(late.lane) from late where wait_ns is not null),
+        (select array_agg(late.wait_ns) from late where wait_ns is not null)
+    into v_effects.queues, v_narrow_namespaces, v_narrow_lanes, v_late_namespaces, v_late_lanes, v_late_ns from lanes;
     if v_narrow_lanes is not null then
         perform dormouse.narrow_lanes(v_narrow_namespaces, v_narrow_lanes);
     end if;
-    return v_queues;
+    if v_late_lanes is not null then
+        v_effects.wake_at := dormouse.wake_lanes(v_late_namespaces, v_late_lanes, v_late_ns, dormouse.now());
+    end if;
+    return v_effects;
 end
 $$;
 
@@ -185,7 +222,7 @@ $$;
 
 -- Moves rows whose outcomes lead to another lane, or out of their lane: they let go of their places, and wait for new ones.
 -- Whoever calls holds the locks of both lanes, and has applied the outcomes.
-create or replace function dormouse.change_lanes(p_batch dormouse.decided[], p_owned boolean[]) returns text[]
+create or replace function dormouse.change_lanes(p_batch dormouse.decided[], p_owned boolean[]) returns dormouse.effects
 language plpgsql as $$
 declare
     v_namespaces text[];

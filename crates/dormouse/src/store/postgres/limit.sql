@@ -9,7 +9,7 @@
 -- Settles some lanes of a limit, those after one, as far as nobody else holds them.
 create or replace function dormouse.settle_some(
     p_namespace text, p_name text, p_after text, p_lanes_max integer,
-    out settled_to text, out is_busy boolean, out queues text[]
+    out settled_to text, out is_busy boolean, out effects dormouse.effects
 ) language plpgsql as $$
 declare
     v_lanes text[];
@@ -47,7 +47,8 @@ begin
         select lane from unnest(v_lanes) lane where dormouse.lane_number(p_namespace, lane) = any (v_had)
     );
     v_namespaces := array_fill(p_namespace, array[cardinality(v_names)]);
-    queues := dormouse.settle_lanes(v_namespaces, v_names);
+    perform dormouse.mend_buckets(v_namespaces, v_names, dormouse.now());
+    effects := dormouse.settle_lanes(v_namespaces, v_names);
     -- One that could run, and was being claimed when its lane had to be narrowed, leaves the lane too wide.
     is_busy := cardinality(v_names) < cardinality(v_lanes) or coalesce((
         select bool_or(ready > 0 and running + ready > width) from dormouse.lane_places(v_namespaces, v_names)
@@ -57,7 +58,8 @@ $$;
 
 -- Sets the limit of a name, or removes it: then the width is null. Says whether there was one.
 create or replace function dormouse.set_limit(
-    p_namespace text, p_name text, p_width integer, out had boolean, out effects dormouse.effects
+    p_namespace text, p_name text, p_width integer, p_rate integer, p_period_us bigint, p_burst integer, p_interval_ns bigint,
+    out had boolean, out effects dormouse.effects
 ) language plpgsql as $$
 declare
     v_some record;
@@ -69,13 +71,14 @@ begin
     if p_width is null and not had then
         return;
     end if;
-    insert into dormouse.limits (namespace, name, width, changed_at, settles_after)
-    values (p_namespace, p_name, p_width, dormouse.now(), '')
+    insert into dormouse.limits (namespace, name, width, changed_at, settles_after, rate, period_us, burst, interval_ns)
+    values (p_namespace, p_name, p_width, dormouse.now(), '', p_rate, p_period_us, p_burst, p_interval_ns)
     on conflict (namespace, name) do update set
+        rate = excluded.rate, period_us = excluded.period_us, burst = excluded.burst, interval_ns = excluded.interval_ns,
         width = excluded.width, changed_at = excluded.changed_at, settles_after = '', tried_at = null,
         changed_xid = null, is_last_pass = false, is_busy = false;
     v_some := dormouse.settle_some(p_namespace, p_name, '', 32);
-    effects.queues := v_some.queues;
+    effects := v_some.effects;
 end
 $$;
 
@@ -89,6 +92,11 @@ declare
     v_some record;
 begin
     more := false;
+    -- Buckets that have long been full.
+    delete from dormouse.rates r where r.ctid = any (array(
+        select f.ctid from dormouse.rates f where f.until_ns < dormouse.ns(dormouse.now()) - 60000000000
+        order by f.until_ns limit 10000 for update skip locked
+    ));
     select * into v_limit from dormouse.limits
     where settles_after is not null
     order by tried_at nulls first limit 1 for no key update skip locked;
@@ -102,7 +110,7 @@ begin
         v_limit.is_busy := false;
     end if;
     v_some := dormouse.settle_some(v_limit.namespace, v_limit.name, v_limit.settles_after, 32);
-    effects.queues := v_some.queues;
+    effects := v_some.effects;
     v_limit.is_busy := v_limit.is_busy or v_some.is_busy;
     if v_some.settled_to is null and v_limit.is_last_pass and not v_limit.is_busy then
         delete from dormouse.limits

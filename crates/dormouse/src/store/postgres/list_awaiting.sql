@@ -10,7 +10,7 @@ with recursive sets (awaits) as (
         where i.status = 'awaiting_signal' and i.awaits > sets.awaits order by i.awaits limit 1
     ) next
 )
-select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, share, trace, blocked,
+select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, share, trace, cost, blocked,
     paused, cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index,
     waiting.awaits, wake_at, wake, inbox, barrier, round, worker,
     left(last_error, 1000) as last_error, created_at, changed_at, ended_at, runnable_at as place_at

@@ -3,7 +3,7 @@
 with children as materialized (
     select * from dormouse.instances where parent = $13::bigint and parent is not null
 )
-select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, share, trace, blocked,
+select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, share, trace, cost, blocked,
     paused, cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index,
     awaits, wake_at, wake, inbox, barrier, round, worker,
     left(last_error, 1000) as last_error, created_at, changed_at, ended_at

@@ -1,6 +1,6 @@
 -- By the primary key of tags, newest first: needs a namespace; walks what has the first tag. `offset 0` keeps that
 -- order: left to itself, the primary key of the instances may look as good to a plan that was made when there were few.
-select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, share, trace, blocked,
+select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, share, trace, cost, blocked,
     paused, cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index,
     awaits, wake_at, wake, inbox, barrier, round, worker,
     left(last_error, 1000) as last_error, created_at, changed_at, ended_at

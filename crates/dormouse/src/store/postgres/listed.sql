@@ -11,7 +11,7 @@ with recursive page (nr, bytes, id, state, output) as (
     ) i on true
     where page.nr < cardinality($1::bigint[]) and page.bytes < $2
 )
-select nr, i.id, namespace, machine, version, key, status, step, page.state, seq, attempt, queue, priority, lane, share, trace, blocked,
+select nr, i.id, namespace, machine, version, key, status, step, page.state, seq, attempt, queue, priority, lane, share, trace, cost, blocked,
     paused, cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index,
     awaits, wake_at, wake, inbox, barrier, round, worker, page.output,
     last_error, created_at, changed_at, ended_at

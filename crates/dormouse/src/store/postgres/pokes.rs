@@ -171,7 +171,7 @@ fn hear(own: u64, hub: &Hub, payload: &str) {
     match serde_json::from_str::<Poke>(payload) {
         Ok(poke) if poke.from == own => {}
         Ok(Poke { queues, wake_at, ended, cancel, braked, .. }) => {
-            hub.apply(&Effects { queues, wake_at, ended, cancel, braked, mail: false });
+            hub.apply(&Effects { queues, wake_at, ended, cancel, braked, held_back: false, mail: false });
         }
         Err(error) => tracing::debug!(%error, "ignoring a poke that cannot be parsed"),
     }

@@ -276,7 +276,13 @@ fn lane_view(row: &PgRow) -> Result<LaneView> {
     let width = row.value::<Option<i32>>("width")?.map(|width| width as u32);
     let holders: Vec<i64> = row.value("holders")?;
     let holders = holders.into_iter().map(InstanceId).collect();
-    Ok(LaneView { width: width.unwrap_or(1), is_limited: width.is_some(), holders })
+    Ok(LaneView {
+        width: width.unwrap_or(1),
+        is_limited: width.is_some(),
+        holders,
+        turn_at: row.moment_or_none("turn_at")?,
+        turn_is_later: row.value::<Option<bool>>("turn_is_later")?.unwrap_or_default(),
+    })
 }
 
 async fn situation(db: &Db, namespace: &str, target: &Target) -> Result<Option<Situation>> {
@@ -325,7 +331,8 @@ async fn stats(db: &Db, namespace: Option<&str>) -> Result<Stats> {
     let paused = "select namespace, queue from dormouse.paused_queues where $1::text is null or namespace = $1 \
                   order by namespace, queue limit $2";
     let paused = db.all(|| sqlx::query(paused).bind(namespace).bind(QUEUES_MAX as i64)).await?;
-    let next = "select (select min(wake_at) from dormouse.instances where wake_at is not null) as next, \
+    let next = "select least((select min(wake_at) from dormouse.instances where wake_at is not null), \
+        (select min(at) from dormouse.rate_wakes)) as next, \
         (select min(deliver_at) from dormouse.mail) as next_mail";
     let next = db.one(|| sqlx::query(next)).await?;
     let queue = |row: &PgRow| -> Result<QueueView> {
@@ -404,6 +411,7 @@ fn instance(row: &PgRow) -> Result<Instance> {
         lane: row.value("lane")?,
         share: row.value::<Option<&str>>("share")?.and_then(share_name).map(str::to_owned),
         trace: Trace::stored(row.value("trace")?),
+        cost: row.number("cost")?,
         lane_blocked: row.value("blocked")?,
         paused: row.value("paused")?,
         cancel_requested: row.value("cancel_requested")?,

@@ -36,6 +36,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0026_traces.sql"),
     include_str!("migrations/0027_sends.sql"),
     include_str!("migrations/0028_kept.sql"),
+    include_str!("migrations/0029_rates.sql"),
 ];
 /// The functions, which are replaced as a whole by every migration.
 const FUNCTIONS: &[&str] = &[
@@ -47,6 +48,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("indexes.sql"),
     include_str!("key.sql"),
     include_str!("lock.sql"),
+    include_str!("rate.sql"),
     include_str!("lane.sql"),
     include_str!("change.sql"),
     include_str!("limit.sql"),

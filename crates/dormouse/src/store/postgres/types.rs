@@ -125,6 +125,7 @@ impl Columns for PgRow {
             ended: ids("ended")?,
             cancel: ids("cancel")?,
             braked: false,
+            held_back: false,
             mail: false,
         })
     }

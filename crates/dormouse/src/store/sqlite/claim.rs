@@ -6,10 +6,11 @@ use super::counts::Place;
 use super::fault::is_strange;
 use super::lease::holds_lease;
 use super::query;
+use super::rate;
 use super::row::{key_scope, names, place, status, wake};
 use super::turns::{self, Next};
 use super::tx::{Tx, timestamp};
-use crate::store::{Claim, Claimed, READ_WITH_CLAIM_MAX, Reading, Turn};
+use crate::store::{Claim, Claimed, READ_WITH_CLAIM_MAX, Reading, Starts, Turn};
 use crate::{At, ChildView, Error, InstanceId, Json, ParentRef, Result, Status, Trace};
 
 /// The most children that come with a claim.
@@ -21,8 +22,9 @@ pub(super) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Vec<Claimed>> {
         return Ok(Vec::new());
     }
     let mut claimed = Vec::with_capacity(claim.rows_max);
-    for next in turns::first(tx, claim)? {
-        claimed.extend(take(tx, claim, next)?);
+    let next = turns::first(tx, claim)?;
+    for (next, starts) in rate::take(tx, claim, next)? {
+        claimed.extend(take(tx, claim, next)?.map(|row| Claimed { starts, ..row }));
     }
     Ok(claimed)
 }
@@ -150,6 +152,7 @@ fn read(tx: &Tx<'_>, id: InstanceId, turn: Turn, row: &SqlRow<'_>) -> rusqlite::
         parent: parent(row)?,
         runnable_at: timestamp(row.get(20)?),
         trace: Trace::stored(row.get(21)?),
+        starts: Starts::Anytime,
         now: tx.now(),
     };
     let (inbox, inbox_bytes) = (row.get(8)?, row.get(17)?);

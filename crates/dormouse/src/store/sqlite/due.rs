@@ -4,6 +4,7 @@ use rusqlite::OptionalExtension;
 
 use super::barrier;
 use super::kept::expire_kept;
+use super::rate;
 use super::tx::{Tx, timestamp};
 use super::units;
 use crate::rules;
@@ -11,6 +12,7 @@ use crate::store::Due;
 use crate::{InstanceId, Result, Status};
 
 pub(super) fn due(tx: &mut Tx<'_>, rows_max: usize) -> Result<Due> {
+    rate::due(tx)?;
     let mut ids: Vec<i64> = tx
         .sql(include_str!("due.sql"))?
         .query_map((tx.now_us(), rows_max as i64), |row| row.get(0))?
@@ -45,6 +47,8 @@ pub(super) fn due(tx: &mut Tx<'_>, rows_max: usize) -> Result<Due> {
         tx.settle_lanes()?;
         parked_on_units.iter_mut().try_for_each(|row| units::fire(tx, row))?;
     }
+    // That may have set another moment.
+    tx.settle_lanes()?;
     let next: Option<i64> =
         tx.sql(include_str!("due_next.sql"))?.query_row([], |row| row.get(0)).optional()?.flatten();
     let (expired, next_expiry) = expire_kept(tx, rows_max)?;

@@ -111,6 +111,7 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewInstance, parentage: Option<(Parentage, 
         names_text(&sorted(&new.tags)),
         own_share(&new.namespace, new.share.as_deref()),
         new.trace,
+        new.cost,
     ])?;
     if inserted == 0 {
         let key = new.key.as_deref().expect("only a key can be taken");

@@ -1,5 +1,2 @@
--- The width that limits give a lane: its own, else its family's, else null.
-select coalesce(
-    (select width from limits where namespace = ?1 and name = ?2),
-    (select width from limits where namespace = ?1 and name = ?3)
-)
+-- What the limit of a name says, by its primary key.
+select width, interval_ns, burst, changed_at from limits where namespace = ?1 and name = ?2 and width is not null

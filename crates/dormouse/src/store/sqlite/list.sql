@@ -1,5 +1,5 @@
 -- Newest first, by the primary key; every other condition filters the walk.
-select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, share, trace, blocked, paused,
+select id, namespace, machine, version, key, status, step, seq, attempt, queue, priority, lane, share, trace, cost, blocked, paused,
     cancel_requested, cancel_reason, cancelled_with, tags, parent, parent_round, parent_index, awaits, wake_at,
     wake, inbox, barrier, round, worker, substr(last_error, 1, 1000) as last_error, created_at, changed_at,
     ended_at

@@ -40,6 +40,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0026_traces.sql"),
     include_str!("migrations/0027_sends.sql"),
     include_str!("migrations/0028_kept.sql"),
+    include_str!("migrations/0029_rates.sql"),
 ];
 /// How long a statement waits for another process before it is [`Error::Busy`].
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -303,7 +303,7 @@ fn situation(
 ) -> Result<Option<Situation>> {
     let Some(instance) = head(conn, namespace, target)? else { return Ok(None) };
     let lane = instance.lane.as_deref();
-    let lane = lane.map(|lane| lane::view(conn, &instance.namespace, lane, instance.id)).transpose()?;
+    let lane = lane.map(|lane| lane::view(conn, &instance, lane, now)).transpose()?;
     let queue_paused = conn
         .prepare_cached(include_str!("queue_paused.sql"))?
         .exists((&instance.namespace, &instance.queue))?;
@@ -454,6 +454,7 @@ fn instance(row: &SqlRow<'_>) -> rusqlite::Result<Instance> {
         lane: row.get("lane")?,
         share: row.get::<_, Option<String>>("share")?.as_deref().and_then(share_name).map(str::to_owned),
         trace: Trace::stored(row.get("trace")?),
+        cost: row.get("cost")?,
         lane_blocked: row.get("blocked")?,
         paused: row.get("paused")?,
         cancel_requested: row.get("cancel_requested")?,

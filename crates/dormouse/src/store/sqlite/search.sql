@@ -1,6 +1,6 @@
 -- Of these rows, by the primary key, those that meet every condition.
 select i.id, i.namespace, i.machine, i.version, i.key, i.status, i.step, i.seq, i.attempt, i.queue, i.priority,
-    i.lane, i.share, i.trace, i.blocked, i.paused, i.cancel_requested, i.cancel_reason, i.cancelled_with, i.tags, i.parent,
+    i.lane, i.share, i.trace, i.cost, i.blocked, i.paused, i.cancel_requested, i.cancel_reason, i.cancelled_with, i.tags, i.parent,
     i.parent_round, i.parent_index, i.awaits, i.wake_at, i.wake, i.inbox, i.barrier, i.round, i.worker,
     substr(i.last_error, 1, 1000) as last_error, i.created_at, i.changed_at, i.ended_at
 from json_each(:ids) candidate cross join instances i on i.id = candidate.value

@@ -383,6 +383,7 @@ mod tests {
             machines,
             after: Turns::default(),
             later_than: None,
+            places: usize::MAX,
             rows_max: 1,
         };
         let claimed = store.claim(claim).await.expect("a claim").value;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use dormouse::jiff::Timestamp;
 use dormouse::store::{Hold, SendOutcome, Tried};
 use dormouse::{
-    Ask, At, Breaker, Children, Dispatch, History, Json, KeyScope, LaneChange, NewInstance, NewSignal,
-    OnFailure, Quorum, SendRate, Setting, Shape, Spawn, Status, Transition, TransportChange, When,
+    Ask, At, Breaker, Children, Dispatch, History, Json, KeyScope, LaneChange, Limit, NewInstance, NewSignal,
+    OnFailure, Quorum, Rate, SendRate, Setting, Shape, Spawn, Status, Transition, TransportChange, When,
 };
 use fastrand::Rng;
 use serde_json::json;
@@ -38,7 +38,8 @@ const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 
 /// A sequence of operations, which is always the same for one seed.
 pub fn sequence(seed: u64, ops: usize) -> Vec<Op> {
-    let mut random = Random(Rng::with_seed(seed), Rng::with_seed(!seed));
+    let mut random =
+        Random(Rng::with_seed(seed), Rng::with_seed(!seed), Rng::with_seed(seed.rotate_left(32) ^ 1));
     let long = Duration::from_secs(1_000_000);
     let mut sequence = vec![
         Op::Register { name: "w1", lease: long },
@@ -48,15 +49,17 @@ pub fn sequence(seed: u64, ops: usize) -> Vec<Op> {
     sequence
 }
 
-/// Limits and changes of lanes are drawn from a stream of their own: what else happens does not depend on them.
-struct Random(Rng, Rng);
+/// Limits and changes of lanes are drawn from a stream of their own, and rates from another: what else happens does not
+/// depend on them.
+struct Random(Rng, Rng, Rng);
 
 impl Random {
     fn op(&mut self) -> Op {
         if self.1.u32(..60) == 0 {
             let width = self.1.u32(..4);
             let (namespace, name) = (NAMESPACES[self.1.usize(..3)], LIMITS[self.1.usize(..3)]);
-            return Op::SetLimit { namespace, name, width: (width > 0).then_some(width) };
+            let limit = (width > 0).then(|| Limit::width(width));
+            return Op::SetLimit { namespace, name, limit: self.rated(limit) };
         }
         if self.1.u32(..25) == 0 {
             return self.transport();
@@ -170,6 +173,18 @@ impl Random {
         }
     }
 
+    /// A limit, perhaps with a rate. Rates are drawn from a stream of their own.
+    fn rated(&mut self, limit: Option<Limit>) -> Option<Limit> {
+        let random = &mut self.2;
+        let rate =
+            Rate::new(random.u32(1..4), Duration::from_secs(random.u64(1..200))).burst(random.u32(1..5));
+        match random.u32(..4) {
+            0 => limit,
+            1 => limit.map(|_| Limit::rate(rate)),
+            _ => limit.map(|limit| limit.and_rate(rate)),
+        }
+    }
+
     fn instance(&mut self) -> New {
         let (machine, version) = self.of(&MACHINES);
         let mut instance = NewInstance::named(machine, version, self.at());
@@ -179,6 +194,7 @@ impl Random {
         instance.key = self.perhaps(3, |random| random.of(&KEYS).to_owned());
         instance.key_scope = self.scope();
         instance.lane = self.perhaps(3, |random| random.of(&LANES).to_owned());
+        instance.cost = [1, 1, 2, 5][self.2.usize(..4)];
         instance.share = self.perhaps(2, |random| random.of(&SHARES).to_owned());
         instance.trace = self.perhaps(3, |random| random.of(&TRACES).to_owned());
         instance.start_at = self.perhaps(5, Self::when);
@@ -204,6 +220,7 @@ impl Random {
             rows_max: self.of(&[1, 3, 5, 20]),
             goes_on: self.0.u32(0..4) > 0,
             later_than: self.perhaps(6, |random| random.0.i32(-2..=1)),
+            places: [0, 1, 3, usize::MAX][self.2.usize(..4)],
         }
     }
 

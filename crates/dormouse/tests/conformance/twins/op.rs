@@ -77,7 +77,7 @@ pub enum Op {
     SetLimit {
         namespace: &'static str,
         name: &'static str,
-        width: Option<u32>,
+        limit: Option<dormouse::Limit>,
     },
     Weigh {
         namespace: &'static str,
@@ -187,6 +187,7 @@ pub struct Claim {
     /// Whether it goes on where the last claim of its queue stopped.
     pub goes_on: bool,
     pub later_than: Option<i32>,
+    pub places: usize,
 }
 
 /// What one of the steps under way returns.

@@ -10,8 +10,7 @@ use dormouse::store::{
 };
 use dormouse::{
     Declaration, Error, InboxMax, InboxSignal, Inserted, Instance, InstanceId, Interaction, InteractionId,
-    Json, KeptId, KeptMax, Limit, Process, Run, SignalId, Status, Target, Transition, UnitId, UnitView,
-    WorkerId,
+    Json, KeptId, KeptMax, Process, Run, SignalId, Status, Target, Transition, UnitId, UnitView, WorkerId,
 };
 
 use super::look::same;
@@ -223,9 +222,9 @@ impl Pair {
                 let (namespace, queue) = (namespace.to_string(), queue.to_string());
                 self.both(|store, _| store.pause_queue(namespace.clone(), queue.clone(), Brake::Off)).await?;
             }
-            Op::SetLimit { namespace, name, width } => {
+            Op::SetLimit { namespace, name, limit } => {
                 let (namespace, name) = (namespace.to_string(), name.to_string());
-                let limit = width.map(Limit::width);
+                let limit = *limit;
                 self.both(|store, _| store.set_limit(namespace.clone(), name.clone(), limit)).await?;
                 // How often that has something to do is a store's own matter.
                 for kit in [&self.left, &self.right] {
@@ -458,6 +457,7 @@ impl Pair {
             after: after.unwrap_or_default(),
             later_than: claim.later_than,
             rows_max: claim.rows_max,
+            places: claim.places,
         };
         let claimed = self
             .both(|store, side| {
