@@ -60,9 +60,13 @@ fn state_form(s: &Shell, instance: &Instance) -> Markup {
                 (s.token())
                 input type="hidden" name="expected_seq" value=(instance.seq);
                 p { "It stays where it is, at the step " (instance.step) "." }
-                label for="edit-state" { "State, as JSON" }
-                textarea #edit-state name="state" rows="8" spellcheck="false" { (document::to_edit(instance.state.as_str())) }
-                button.primary type="submit" { "Save the state" }
+                @if instance.state.as_str().len() > document::SHOWN_BYTES_MAX {
+                    p.muted { "The state is too long for this page. Edit it with " code { "dormouse edit " (instance.id) } "." }
+                } @else {
+                    label for="edit-state" { "State, as JSON" }
+                    textarea #edit-state name="state" rows="8" spellcheck="false" { (document::to_edit(instance.state.as_str())) }
+                    button.primary type="submit" { "Save the state" }
+                }
             }
         }
     }

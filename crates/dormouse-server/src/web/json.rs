@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 /// How much of a document to show; the API has all of it.
-const SHOWN_BYTES_MAX: usize = 16 * 1024;
+pub(super) const SHOWN_BYTES_MAX: usize = 16 * 1024;
 /// The longest document that a page parses to summarize or compare it.
 pub(super) const READ_BYTES_MAX: usize = 64 * 1024;
 

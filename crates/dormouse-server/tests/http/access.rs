@@ -43,6 +43,7 @@ const ROUTES: &[(&str, &str, Option<Scope>)] = &[
     ("post", "/v1/instances/{instance}/pause", Some(Scope::Operate)),
     ("post", "/v1/instances/{instance}/resume", Some(Scope::Operate)),
     ("post", "/v1/instances/{instance}/tags", Some(Scope::Operate)),
+    ("post", "/v1/instances/{instance}/edit", Some(Scope::Operate)),
     ("post", "/v1/instances/{instance}/fork", Some(Scope::Operate)),
     ("get", "/v1/waiting", Some(Scope::Read)),
     ("get", "/v1/interactions", Some(Scope::Read)),

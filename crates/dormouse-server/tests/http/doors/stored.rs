@@ -10,7 +10,8 @@ use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 pub type Rows = BTreeMap<String, Vec<String>>;
 
 /// Tables that change by themselves, or that record refusals.
-const APART: [&str; 7] = ["workers", "machines", "counts", "audit", "answers", "api_keys", "schema"];
+const APART: [&str; 8] =
+    ["workers", "machines", "transports", "counts", "audit", "answers", "api_keys", "schema"];
 
 /// Columns in which a sender records its tries, not the answer.
 const OF_SENDING: [&str; 5] = ["sends", "send_at", "dispatched_at", "status", "error"];
