@@ -230,7 +230,7 @@ mod tests {
         let (conn, _) = open::memory().expect("it opens");
         conn.execute_batch("pragma foreign_keys = off").expect("a pragma");
         let deliver = |dedup_key: Option<&str>| {
-            let values = params![1, "paid", dedup_key, 0, "null"];
+            let values = params![1, "paid", dedup_key, 0, "null", None::<&str>];
             conn.execute(include_str!("deliver.sql"), values).expect("a delivery")
         };
         let takes = |sql: &str, id: i64| conn.prepare(sql).expect("SQL").exists((id, 1)).expect("a write");
