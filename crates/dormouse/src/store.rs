@@ -34,7 +34,9 @@ pub use self::access::{
     ServerStore,
 };
 pub use self::declared::{Declarations, Declared};
-pub use self::limits::{LANES_COUNTED_MAX, LaneView, LimitStore, LimitView, WAITING_COUNTED_MAX};
+pub use self::limits::{
+    LANES_COUNTED_MAX, LaneView, LimitStore, LimitView, STARTS_AHEAD_MAX, Starts, WAITING_COUNTED_MAX,
+};
 pub use self::mail::{
     DueMail, KeptCount, KeptFilter, MailBounds, MailDue, MailStore, MailView, Post, Posted, Posting,
 };
@@ -392,23 +394,6 @@ pub struct Claimed {
     /// The store's time.
     pub now: Timestamp,
 }
-
-/// When the step of a claimed row may start. A start that is counted starts in time, or its claim is given back; and it does
-/// not run ahead, as each start is counted by a claim.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Starts {
-    /// At any time: it is in no lane with a rate.
-    #[default]
-    Anytime,
-    /// At once: it was counted as of now.
-    Now,
-    /// Within [`STARTS_AHEAD_MAX`] of its claim: it was counted as of then.
-    Ahead,
-}
-
-/// How long after its claim a step starts at the latest that is counted for a rate.
-pub const STARTS_AHEAD_MAX: Duration = Duration::from_nanos(crate::rules::AHEAD_NS as u64);
 
 /// An outcome to be committed. Its JSON form has these names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

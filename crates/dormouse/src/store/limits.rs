@@ -1,6 +1,9 @@
 //! The verbs and queries of limits.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::{Reply, Written};
 use crate::{InstanceId, Limit};
@@ -67,3 +70,20 @@ pub struct LaneView {
     /// Whether that is only the earliest moment: more are before it than were counted.
     pub turn_is_later: bool,
 }
+
+/// When the step of a claimed row may start. A start that is counted starts in time, or its claim is given back; and it does
+/// not run ahead, as each start is counted by a claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Starts {
+    /// At any time: it is in no lane with a rate.
+    #[default]
+    Anytime,
+    /// At once: it was counted as of now.
+    Now,
+    /// Within [`STARTS_AHEAD_MAX`] of its claim: it was counted as of then.
+    Ahead,
+}
+
+/// How long after its claim a step starts at the latest that is counted for a rate.
+pub const STARTS_AHEAD_MAX: Duration = Duration::from_nanos(crate::rules::AHEAD_NS as u64);

@@ -221,7 +221,9 @@ impl<'a> Tour<'a> {
 
     /// A lane with a rate is claimed from, and its next waits for its moment.
     async fn rate(&mut self) {
-        let (verbs, worker) = (&self.verbs, self.worker);
+        let verbs = &self.verbs;
+        // One of its own: each claim leaves a dead entry in the index by worker until a vacuum.
+        let worker = verbs.worker("pace").await;
         let set = |limit| verbs.store.set_limit("default".to_owned(), "pace".to_owned(), limit);
         let rate = Rate::new(1, std::time::Duration::from_secs(3600));
         set(Some(Limit::width(3).and_rate(rate))).await.expect("a limit");
