@@ -68,7 +68,7 @@ impl Bucket {
         })
     }
 
-    /// What is spent after a start that may be later than its claim by [`AHEAD_NS`], if there is room for it: it counts as
+    /// What is spent after a start that may be later than its claim by `AHEAD_NS`, if there is room for it: it counts as
     /// if it were that late, and must fit as if it were not. Whenever those start then, no stretch of time has too many.
     pub fn ahead_ns(self, spent_ns: i64, cost_ns: i64) -> Option<i64> {
         let after_ns = spent_ns.max(AHEAD_NS) + cost_ns;
