@@ -130,7 +130,7 @@ fn answers(route: &Route, status: &str) -> bool {
     let makes = ["instance.start", "instance.fork", "api_key.create", "schedule.create"].map(Some);
     match status {
         "201" => makes.contains(&route.audit),
-        "202" => route.path.ends_with("/result"),
+        "202" => route.path.ends_with("/result") || route.path.ends_with("/settled"),
         _ => !matches!(route.audit, Some("instance.fork" | "api_key.create" | "schedule.create")),
     }
 }
