@@ -148,6 +148,9 @@ impl Nats {
                 Err((refusal, reason)) => refuse(reception, &message, refusal, &reason).await,
             }
         }
+        if batch.is_empty() {
+            return;
+        }
         match reception.admit(batch).await {
             Ok(completed) => {
                 for (message, completed) in read.iter().zip(completed) {
