@@ -208,7 +208,8 @@ fn a_full_disk_is_told_and_once_there_is_room_again_work_goes_on_without_a_resta
     let dir = TempDir::new().expect("a directory");
     let database = dir.path().join("full.db");
     let program = std::env::current_exe().expect("this binary");
-    // Files of this process may not grow past 1,000 blocks of 1,024 bytes, of which the schema takes some 320: writing more fails as on a full disk.
+    // Files of this process may not grow past 1,000 blocks of 1,024 bytes, of which the schema takes some 320. Writing more
+    // fails as on a full disk.
     let script = r#"trap "" XFSZ; ulimit -S -f 1000; exec "$0" --exact child::the_child_does_as_it_is_told --nocapture"#;
     let mut command = Command::new("bash");
     command.args(["-c", script]).arg(program).env(child::DATABASE, &database).env(child::MODE, "load");
